@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 from duly._core import replies
 from duly._core.call import Call
-from duly.memory.claiming import Round, carried_out
+from duly.memory.claims import Round, carried_out
 from duly.memory.engine import GROUP_FORMS, TRANSITIONS, Engine
-from duly.memory.feeding import GroupRound
+from duly.memory.group_claims import GroupRound
 from duly.memory.message import StoredMessage
 from tests.lua.harness import State
 

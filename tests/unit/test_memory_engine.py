@@ -13,7 +13,7 @@ from duly._core import codec, ops, replies, views
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
 from duly._core.outgoing import Encoder
-from duly.memory import committing, moving, registry, waking, wire
+from duly.memory import commits, moves, occupancy, registry, wire
 from duly.memory.clock import Clock
 from duly.memory.engine import TRANSITIONS, Engine, ErrorReply
 from duly.message import Message, Stats
@@ -116,7 +116,7 @@ def queue() -> Queue:
 
 def test_every_script_has_a_transition() -> None:
     known = [
-        *TRANSITIONS, *moving.TRANSITIONS, *registry.TRANSITIONS, *committing.TRANSITIONS, *waking.TRANSITIONS,
+        *TRANSITIONS, *moves.TRANSITIONS, *registry.TRANSITIONS, *commits.TRANSITIONS, *occupancy.TRANSITIONS,
     ]  # fmt: skip
     assert sorted(known) == _lua.names()
 

@@ -1,6 +1,6 @@
 """Executes calls in memory, one at a time, and wakes the waiters whose messages, entries or results have arrived.
 
-The modules sending, claiming, settling, looking, steering, tidying, auditing, locks, once, schedules,
+The modules sends, claims, settles, inspection, management, cleanup, audits, locks, once, schedules,
 registry, topics and groups implement the calls.
 """
 
@@ -24,24 +24,24 @@ from duly._core.keys import (
     topic_of_key,
 )
 from duly.memory import (
-    auditing,
-    claiming,
-    committing,
-    feeding,
+    audits,
+    claims,
+    cleanup,
+    commits,
     forks,
+    group_claims,
     groups,
+    inspection,
     locks,
-    looking,
-    moving,
+    management,
+    moves,
+    occupancy,
     once,
     registry,
     schedules,
-    sending,
-    settling,
-    steering,
-    tidying,
+    sends,
+    settles,
     topics,
-    waking,
     wire,
 )
 from duly.memory.calls import CallLog, ErrorReply, Kept
@@ -49,7 +49,7 @@ from duly.memory.clock import Clock
 from duly.memory.state import QueueState
 from duly.memory.stream import Id, read_id
 from duly.memory.topic_state import GroupState, TopicState
-from duly.memory.trying import Trial
+from duly.memory.trial import Trial
 from duly.memory.user_keys import UserKeys
 from duly.memory.waiters import Callback, Waiters
 
@@ -58,30 +58,30 @@ __all__ = ["Engine", "ErrorReply"]
 Transition = Callable[[Any, list[bytes]], Any]
 
 TRANSITIONS: Final[dict[str, Transition]] = {
-    "send": sending.send,
-    "send_checked": sending.send_checked,
-    "claim": claiming.claim,
-    **settling.TRANSITIONS,
-    "cancel": steering.cancel,
-    "reschedule": steering.reschedule,
-    "redrive": steering.redrive,
-    "purge": steering.purge,
-    "pause": steering.pause,
-    "resume": steering.resume,
-    "wake": steering.wake,
-    "tidy": tidying.tidy,
-    "delete": steering.delete,
-    "get": looking.get,
-    "await_end": looking.await_end,
-    "list": looking.list_,
-    "stats": looking.stats,
-    "pending": looking.pending,
-    "audit": auditing.audit,
-    "correct": auditing.correct,
+    "send": sends.send,
+    "send_checked": sends.send_checked,
+    "claim": claims.claim,
+    **settles.TRANSITIONS,
+    "cancel": management.cancel,
+    "reschedule": management.reschedule,
+    "redrive": management.redrive,
+    "purge": management.purge,
+    "pause": management.pause,
+    "resume": management.resume,
+    "wake": management.wake,
+    "tidy": cleanup.tidy,
+    "delete": management.delete,
+    "get": inspection.get,
+    "await_end": inspection.await_end,
+    "list": inspection.list_,
+    "stats": inspection.stats,
+    "pending": inspection.pending,
+    "audit": audits.audit,
+    "correct": audits.correct,
     "lock": locks.lock,
     "unlock": locks.unlock,
     "prolong": locks.prolong,
-    "wake_lock": steering.wake,
+    "wake_lock": management.wake,
     "once": once.once,
     **schedules.TRANSITIONS,
     "publish": topics.publish,
@@ -96,7 +96,7 @@ TRANSITIONS: Final[dict[str, Transition]] = {
 """The function of each script that works on a single state, by script name."""
 
 GROUP_FORMS: Final[dict[str, Transition]] = {
-    "claim": feeding.claim,
+    "claim": group_claims.claim,
     "stats": groups.stats,
     "delete": groups.delete,
 }
@@ -133,11 +133,11 @@ class Engine:
         """Execute a call atomically and answer as a server does. A repeat of a stream's last call is recognised."""
         if call.script.name in registry.TRANSITIONS:
             return self._call_registry(call)
-        if call.script.name in committing.TRANSITIONS:
+        if call.script.name in commits.TRANSITIONS:
             return self._call_reaching(call, stream, sequence)
-        if call.script.name in moving.TRANSITIONS:
+        if call.script.name in moves.TRANSITIONS:
             return self._call_moving(call, stream, sequence)
-        if call.script.name in waking.TRANSITIONS:
+        if call.script.name in occupancy.TRANSITIONS:
             return self._call_over_queues(call, stream, sequence)
         forms = GROUP_FORMS if isinstance(call.keys, GroupKeys) else {}
         transition = forms.get(call.script.name) or TRANSITIONS.get(call.script.name)
@@ -279,15 +279,15 @@ class Engine:
     def _call_reaching(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
         """Execute a call that changes several queues, and keys of the user."""
         args = wire.arguments(call.args)
-        keys = committing.split_keys(args, call.extra_keys)
+        keys = commits.split_keys(args, call.extra_keys)
         with self._lock:
             queue = self._queue(call.keys)
             stores, topics = (list(map(self._reached, prefixes)) for prefixes in (keys.targets, keys.topics))
             for each in (*stores, *topics):
                 each.state.set_time(self.clock.now_us())
             found = [topic.state for topic in topics if isinstance(topic.state, TopicState)]
-            reach = committing.Reach([store.state for store in stores], found, keys.of_user, self._user_keys)
-            commit = committing.TRANSITIONS[call.script.name]
+            reach = commits.Reach([store.state for store in stores], found, keys.of_user, self._user_keys)
+            commit = commits.TRANSITIONS[call.script.name]
             reply = self._carried_out(queue, lambda state, args: commit(state, args, reach), args, (stream, sequence))
             waiters = self._waiters_to_call(dict.fromkeys((queue, *stores, *topics)))
         for waiter in waiters:
@@ -296,11 +296,11 @@ class Engine:
 
     def _call_over_queues(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
         """Execute a call that reads several queues and wakes no consumer."""
-        transition, args = waking.TRANSITIONS[call.script.name], wire.arguments(call.args)
+        transition, args = occupancy.TRANSITIONS[call.script.name], wire.arguments(call.args)
         with self._lock:
             states = [
                 self._queues.setdefault(prefix, _Queue(QueueState())).state
-                for prefix in waking.prefixes(call.extra_keys)
+                for prefix in occupancy.prefixes(call.extra_keys)
             ]
             numbered = (stream, sequence) if call.writes else None
             return self._carried_out(self._queue(call.keys), lambda _, args: transition(states, args), args, numbered)
@@ -313,10 +313,10 @@ class Engine:
 
     def _call_moving(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
         """Execute a call that reaches into another queue."""
-        transition, args = moving.TRANSITIONS[call.script.name], wire.arguments(call.args)
+        transition, args = moves.TRANSITIONS[call.script.name], wire.arguments(call.args)
         with self._lock:
             here = self._queue(call.keys)
-            there = self._queues.setdefault(moving.other_prefix(call.extra_keys), _Queue(QueueState()))
+            there = self._queues.setdefault(moves.other_prefix(call.extra_keys), _Queue(QueueState()))
             there.state.set_time(self.clock.now_us())
             reply = self._carried_out(
                 here, lambda state, args: transition(state, args, there.state), args, (stream, sequence)
@@ -354,7 +354,7 @@ class Engine:
         state = queue.state
         state.set_time(self.clock.now_us())
         server_ms = state.server_us // 1000
-        renews = transition is sending.send
+        renews = transition is sends.send
         if numbered is not None and queue.calls.is_answered(*numbered, server_ms, renews=renews):
             return queue.calls.answer_again(numbered[0], state, server_ms)
         reply = transition(state, args)

@@ -3,7 +3,7 @@
 from itertools import islice
 from typing import Any, Final
 
-from duly.memory import looking, steering
+from duly.memory import inspection, management
 from duly.memory.calls import Kept
 from duly.memory.stream import BEGINNING, Id, Stream, read_id, written_id
 from duly.memory.topic_state import GroupState
@@ -37,7 +37,7 @@ def seek_group(group: GroupState, args: list[bytes]) -> Kept:
 
 def stats(group: GroupState, args: list[bytes]) -> list[Any]:
     """Show sizes and counters, with the numbers of unread and missed entries."""
-    now, ready, *rest = looking.stats(group, args)
+    now, ready, *rest = inspection.stats(group, args)
     first, oldest = group.first_unread(), rest[_OLDEST]
     if first is not None:
         rest[_OLDEST] = first[0] * 1000 if oldest < 0 else min(oldest, first[0] * 1000)
@@ -71,7 +71,7 @@ def leave_group(group: GroupState, args: list[bytes]) -> int:
 
 def delete(group: GroupState, args: list[bytes]) -> Kept:
     """Remove the group and its store. Entries that only this group had not acked are freed."""
-    kept = steering.delete(group, args)
+    kept = management.delete(group, args)
     group.topic.stream.groups.pop(group.name, None)
     for counter in ("group", "missed"):
         group.topic.stats.pop(f"{counter}:{group.name.decode()}", None)

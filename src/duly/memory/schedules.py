@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from duly._core.codec import FLAG_KEY
-from duly.memory import sending
+from duly.memory import sends
 from duly.memory.calls import Kept
 from duly.memory.state import QueueState
 
@@ -99,7 +99,7 @@ def fire(queue: QueueState, args: list[bytes]) -> Kept:
         return Kept(0)
     if messages:
         has_keys = any(part[1] & FLAG_KEY for part in messages[1::3])
-        sending.send(queue, [digits, b"%d" % has_keys, *messages])
+        sends.send(queue, [digits, b"%d" % has_keys, *messages])
     else:
         queue.clock = queue.tick()
     queue.schedules[name] = _Head(head.created, int(after), int(last), 0).before(_plan_of(row))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from duly._core.bounds import BYTES_A_CALL, GONE_MS, WINDOWS_A_CALL
 from duly._core.publishing import BODY
 from duly.memory.calls import Kept
-from duly.memory.retaining import retain
+from duly.memory.retention import retain
 from duly.memory.state import Keep
 from duly.memory.stream import Entry, written_id
 from duly.memory.topic_state import TopicState

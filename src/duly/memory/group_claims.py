@@ -9,7 +9,7 @@ from duly._core.codec import Lease
 from duly._core.publishing import opened
 from duly.memory import groups
 from duly.memory.calls import Kept
-from duly.memory.claiming import Round, Terms, carried_out
+from duly.memory.claims import Round, Terms, carried_out
 from duly.memory.entries import record_of
 from duly.memory.message import StoredMessage
 from duly.memory.state import QueueState

@@ -6,12 +6,12 @@ from typing import Any, Final, NamedTuple
 from duly import _lua
 from duly._core.effects import Effect
 from duly._core.replies import COMMIT_DONE, COMMIT_IMPOSSIBLE, COMMIT_LOST, COMMIT_NO_ROOM
-from duly.memory import sending, settling, topics
+from duly.memory import sends, settles, topics
 from duly.memory.calls import Kept
 from duly.memory.message import StoredMessage
 from duly.memory.state import QueueState
 from duly.memory.topic_state import TopicState
-from duly.memory.trying import Trial
+from duly.memory.trial import Trial
 from duly.memory.user_keys import Reply, UserKeys
 
 _FIRST_REST: Final = 12
@@ -43,9 +43,9 @@ class Keys(NamedTuple):
 
 def split_keys(args: Sequence[bytes], keys: Sequence[bytes]) -> Keys:
     """Split the keys of a commit into its stores, its topics and the keys of the user."""
-    sends, publishes = _lua.script("send_checked").keys, _lua.script("publish", "topic").keys
-    targets, rest = _prefixes(sends, int(args[9]), len(args[4]), keys)
-    return Keys(targets, *_prefixes(publishes, int(args[10]), 1, rest))
+    send_keys, publish_keys = _lua.script("send_checked").keys, _lua.script("publish", "topic").keys
+    targets, rest = _prefixes(send_keys, int(args[9]), len(args[4]), keys)
+    return Keys(targets, *_prefixes(publish_keys, int(args[10]), 1, rest))
 
 
 def _prefixes(
@@ -76,12 +76,12 @@ def commit(queue: QueueState, args: list[bytes], reach: Reach) -> Any:
         if problem is not None:
             return Kept([COMMIT_IMPOSSIBLE, position, problem.encode()])
     answers = [_exact(reach.store.run(effect, now_ms)) for effect in effects]
-    settling.finish(queue, [args[4], *args[:4], id_, args[6], args[7]], int(args[8]))
+    settles.finish(queue, [args[4], *args[:4], id_, args[6], args[7]], int(args[8]))
     queue.clock = now
     outcomes, before = list[Any](), 0
     for plan in plans:
-        sending.carry_out(plan)
-        outcomes += sending.outcomes(plan, before)
+        sends.carry_out(plan)
+        outcomes += sends.outcomes(plan, before)
         before += len(plan.messages)
     ids = [id_ for topic, entries in publishes for id_ in topics.publish(topic, entries).reply]
     return Kept([COMMIT_DONE, outcomes, ids, answers])
@@ -105,13 +105,13 @@ def _publishes(
     return publishes, at
 
 
-def _plans(targets: Sequence[QueueState], args: list[bytes], message: StoredMessage) -> tuple[list[sending.Plan], int]:
+def _plans(targets: Sequence[QueueState], args: list[bytes], message: StoredMessage) -> tuple[list[sends.Plan], int]:
     plans, at = [], _FIRST_REST
     for target in targets:
         first = at + _TARGET_HEAD
         last = first + int(args[at + 4]) * _STRIDE
         leaving = message if args[at] == b"1" else None
-        plans.append(sending.plan_sends(target, args[first:last], sending.Bounds.read(args[at + 1 : at + 4]), leaving))
+        plans.append(sends.plan_sends(target, args[first:last], sends.Bounds.read(args[at + 1 : at + 4]), leaving))
         at = last
     return plans, at
 

@@ -9,7 +9,7 @@ from duly._core.codec import part_of, read_stamps, stamped
 from duly.memory.calls import ErrorReply, Kept
 from duly.memory.message import StoredMessage, priority_of
 from duly.memory.past import Past, counts_of_redriven
-from duly.memory.sending import due_at
+from duly.memory.sends import due_at
 from duly.memory.state import QueueState
 
 
