@@ -20,20 +20,20 @@ SOURCE: Final = ROOT / "src/duly"
 GENERATED: Final = SOURCE / "_sync"
 
 CEILINGS: Final[Mapping[str, int]] = {
-    "_async": 274,
-    "_core": 409,
-    "_lua": 329,
+    "_async": 1,
+    "_core": 14,
+    "_lua": 29,
     "acl": 0,
     "bench": 0,
     "cli": 0,
     "demo": 0,
     "doctor": 0,
-    "duly": 99,
+    "duly": 5,
     "embedded": 0,
-    "memory": 307,
-    "testing": 40,
+    "memory": 0,
+    "testing": 0,
     "web": 13,
-    "worker": 271,
+    "worker": 1,
 }
 """The highest count for each package. It is only ever lowered."""
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from duly._core import ops
 from duly._core.effects import Effect, checked_effects
 from duly.errors import UsageError
-from duly.memory.trying import Trial
+from duly.memory.trial import Trial
 from duly.memory.user_keys import HyperLogLog, UserKeys
 from tests.lua.harness import NOW, Queue, Refused, State, Wire
 from tests.servers import Server

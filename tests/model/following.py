@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 from duly._core import replies
 from duly._core.call import Call
-from duly.memory.claiming import Round, carried_out
+from duly.memory.claims import Round, carried_out
 from duly.memory.engine import GROUP_FORMS, TRANSITIONS, Engine
-from duly.memory.feeding import GroupRound
+from duly.memory.group_claims import GroupRound
 from duly.memory.message import StoredMessage
 from tests.lua.harness import State
 
@@ -49,8 +49,8 @@ def call(engine: Engine, call: Call[Any], stream: bytes, sequence: int, done: Do
     class Following(Round):
         """One claim that leaves what the script has left."""
 
-        def take_what_is_due(self) -> None:
-            super().take_what_is_due()
+        def take_due(self) -> None:
+            super().take_due()
             self._is_full = self._is_full or may_be_more
             # It may have looked behind the last message that it took. That a suspect is there, the machine checks.
             self._has_passed_over = self._has_passed_over or claimed.passed_over

@@ -13,7 +13,7 @@ from duly._core import codec, ops, replies, views
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
 from duly._core.outgoing import Encoder
-from duly.memory import committing, moving, registry, waking, wire
+from duly.memory import commits, moves, occupancy, registry, wire
 from duly.memory.clock import Clock
 from duly.memory.engine import TRANSITIONS, Engine, ErrorReply
 from duly.message import Message, Stats
@@ -102,10 +102,10 @@ class Queue:
     def has_something(self) -> bool:
         return self.engine.has_something(self.keys)
 
-    def waiter(self, looks_at: float | None = None) -> list[bool]:
+    def waiter(self, polls_at: float | None = None) -> list[bool]:
         """Wait for the queue; the list is filled when the waiter is called."""
         called: list[bool] = []
-        self.engine.subscribe(self.keys, lambda: called.append(True), looks_at)
+        self.engine.subscribe(self.keys, lambda: called.append(True), polls_at)
         return called
 
 
@@ -116,7 +116,7 @@ def queue() -> Queue:
 
 def test_every_script_has_a_transition() -> None:
     known = [
-        *TRANSITIONS, *moving.TRANSITIONS, *registry.TRANSITIONS, *committing.TRANSITIONS, *waking.TRANSITIONS,
+        *TRANSITIONS, *moves.TRANSITIONS, *registry.TRANSITIONS, *commits.TRANSITIONS, *occupancy.TRANSITIONS,
     ]  # fmt: skip
     assert sorted(known) == _lua.names()
 
@@ -940,8 +940,8 @@ def test_a_waiter_that_looks_in_time_is_not_called(queue: Queue) -> None:
 def test_a_waiter_that_would_look_too_late_is_called_at_once(queue: Queue) -> None:
     queue.send(Send("a", delay=5))
 
-    assert queue.waiter(looks_at=NOW + 4 * SECOND) == []
-    assert queue.waiter(looks_at=NOW + 60 * SECOND) == [True]
+    assert queue.waiter(polls_at=NOW + 4 * SECOND) == []
+    assert queue.waiter(polls_at=NOW + 60 * SECOND) == [True]
 
 
 def test_the_end_of_a_wait_is_the_next_due_time(queue: Queue) -> None:

@@ -13,7 +13,7 @@ from duly._core.rights import roles_of
 from duly._core.verbs import MOVES, VERBS
 from duly._core.views import NOTHING_COUNTED
 from duly.acl.roles import CONSUMER, OBSERVER, PRODUCER
-from duly.memory import committing, engine
+from duly.memory import commits, engine
 from duly.web.api.catalog import OPERATIONS
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
@@ -69,7 +69,7 @@ def test_errors_name_the_verb_and_not_the_script(verb: str, script: str) -> None
 
 @each_script
 def test_the_memory_engine_has_each_script_of_a_verb(verb: str, script: str) -> None:
-    assert script in engine.TRANSITIONS or script in committing.TRANSITIONS
+    assert script in engine.TRANSITIONS or script in commits.TRANSITIONS
 
 
 @each_script

@@ -1,4 +1,4 @@
-"""The queue in pure Python: the reference model that the scripts are held against, and `memory://`.
+"""The queue in pure Python: the backend of `memory://`, and the reference model that the scripts are compared with.
 
-The same calls, the same answers, byte for byte; no server, and a clock that can be moved.
+It accepts the same calls and returns the same answers, byte for byte. It needs no server, and tests can move its clock.
 """

@@ -1,4 +1,4 @@
-"""Calls that may be repeated (I6): the last call of each stream, and what a repeat is answered."""
+"""Calls that may be repeated (I6): the last call of each stream, and the answer to a repeat."""
 
 from collections.abc import Callable
 from copy import copy
@@ -10,11 +10,11 @@ CALL_KEPT_MS: Final = 3_600_000
 
 
 class ErrorReply(Exception):
-    """The call was refused, in the words of a server."""
+    """The call was refused. The text is the same as a server's."""
 
 
 class Kept(NamedTuple):
-    """An answer that a repeat of the call gets again. `again` makes it anew when it depends on the queue."""
+    """An answer that a repeat of the call gets again. `again` computes it again when it depends on the queue."""
 
     reply: Any
     again: Callable[[QueueState], Any] | None = None
@@ -33,9 +33,9 @@ class CallLog:
         self._last: dict[bytes, _LastCall] = {}
 
     def is_answered(self, stream: bytes, sequence: int, server_ms: int, *, renews: bool = False) -> bool:
-        """Tell whether a call is a repeat; refuse one that arrives after its successor.
+        """Return whether a call is a repeat; refuse a call that arrives after its successor.
 
-        With `renews`, a refusal keeps the successor's answer for longer, as the plain send does.
+        With `renews`, a refusal prolongs the time for which the successor's answer is kept, as the plain send does.
         """
         last = self._last.get(stream)
         if last is None or server_ms > last.until_ms or sequence > last.sequence:
@@ -47,7 +47,7 @@ class CallLog:
         return True
 
     def answer_again(self, stream: bytes, queue: QueueState, server_ms: int) -> Any:
-        """Answer a repeat, and keep the answer for longer."""
+        """Answer a repeat, and prolong the time for which the answer is kept."""
         sequence, kept, _ = self._last[stream]
         self.keep(stream, sequence, kept, server_ms)
         return copy(kept.reply) if kept.again is None else kept.again(queue)

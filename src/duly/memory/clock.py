@@ -1,4 +1,4 @@
-"""The clock of `memory://`: real time plus an offset that tests move. It wakes who waits when it is moved."""
+"""The clock of `memory://`: real time plus an offset that tests move. A move wakes all waiting consumers."""
 
 import contextlib
 import threading
@@ -14,7 +14,7 @@ Watcher = Callable[[], None]
 
 
 class Clock:
-    """Goes with real time until it is frozen; `advance` moves it forward either way. Threads may share it."""
+    """Follows real time until it is frozen; `advance` moves it forward in either case. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,44 +25,44 @@ class Clock:
         forks.renew(self)
 
     def renew_after_fork(self) -> None:
-        """Begin anew in a child process: who held the lock or watches is not there."""
+        """Replace the lock and drop the watchers in a child process: their threads exist only in the parent."""
         self._lock = threading.Lock()
         self._watchers.clear()
 
     def now_us(self) -> int:
-        """Tell the time, in microseconds since the epoch."""
+        """Return the time, in microseconds since the epoch."""
         with self._lock:
             return self._now_us()
 
     @property
     def moves(self) -> int:
-        """How often the clock was moved: tells whether it was, between two looks."""
+        """How often the clock was moved. Two readings that differ show that it was moved in between."""
         with self._lock:
             return self._moves
 
     @property
     def is_frozen(self) -> bool:
-        """Whether time stands still."""
+        """Whether the clock is frozen."""
         with self._lock:
             return self._frozen_us is not None
 
     def advance(self, duration: Seconds) -> None:
-        """Move the clock forward. Whoever waits for a message looks again."""
+        """Move the clock forward. Each waiting consumer polls again."""
         us = round(checked_seconds(duration, "advance") * 1_000_000)
         with self._lock:
             if self._frozen_us is None:
                 self._offset_us += us
             else:
                 self._frozen_us += us
-        self._tell_watchers()
+        self._notify_watchers()
 
     def freeze(self) -> None:
-        """Let time stand still; only `advance` and `set_us` move it from here, but for a microsecond or so a call."""
+        """Stop the clock. Only `advance` and `set_us` move it then, apart from about a microsecond per call."""
         with self._lock:
             self._frozen_us = self._now_us()
 
     def unfreeze(self) -> None:
-        """Let time go on from where it stands."""
+        """Let the clock run again from its present time."""
         with self._lock:
             if self._frozen_us is not None:
                 self._offset_us = self._frozen_us - _real_us()
@@ -72,21 +72,21 @@ class Clock:
         """Set a frozen clock. It may go back, since the clocks of servers can."""
         with self._lock:
             if self._frozen_us is None:
-                raise UsageError("set_us needs a clock that stands still: call freeze() first")
+                raise UsageError("set_us needs a frozen clock: call freeze() first")
             self._frozen_us = us
-        self._tell_watchers()
+        self._notify_watchers()
 
     def creep_to(self, us: int) -> None:
-        """Bring a frozen clock up to what a queue has shown; no move, and nobody looks again. It never goes back."""
+        """Move a frozen clock up to the time that a queue has shown, never back. No watcher is called."""
         with self._lock:
             if self._frozen_us is not None:
                 self._frozen_us = max(self._frozen_us, us)
 
     def reset(self) -> None:
-        """Go with real time again."""
+        """Follow real time again."""
         with self._lock:
             self._offset_us, self._frozen_us = 0, None
-        self._tell_watchers()
+        self._notify_watchers()
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher` whenever the clock is moved."""
@@ -95,13 +95,13 @@ class Clock:
 
     def unwatch(self, watcher: Watcher) -> None:
         """Undo `watch`."""
-        with self._lock, contextlib.suppress(ValueError):  # a fork in between has undone it
+        with self._lock, contextlib.suppress(ValueError):  # a fork in between has removed it
             self._watchers.remove(watcher)
 
     def _now_us(self) -> int:
         return _real_us() + self._offset_us if self._frozen_us is None else self._frozen_us
 
-    def _tell_watchers(self) -> None:
+    def _notify_watchers(self) -> None:
         with self._lock:
             self._moves += 1
             watchers = list(self._watchers)

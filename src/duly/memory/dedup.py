@@ -1,4 +1,4 @@
-"""Dedup windows: which message came first with a value, and until when that counts."""
+"""Dedup windows: the first message with each value, and the end of its window."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -9,7 +9,7 @@ _KEPT_BEHIND_MS = 1000
 
 
 class DedupWindows:
-    """The windows of one queue. All of them go together once the last to end has ended."""
+    """The windows of one queue. All of them are removed once the last one has ended."""
 
     def __init__(self) -> None:
         self._first: dict[bytes, bytes] = {}
@@ -28,7 +28,7 @@ class DedupWindows:
         return self._first[value] if ends is not None and ends > now else None
 
     def open(self, value: bytes, id_: bytes, now: int, window: int, server_ms: int) -> None:
-        """Open a window, or open it anew."""
+        """Open a window, or restart it."""
         kept_ms = ceil(window / 1000) + _KEPT_BEHIND_MS
         if not self._first or self._gone_ms - server_ms < kept_ms:
             self._gone_ms = server_ms + kept_ms
@@ -36,19 +36,19 @@ class DedupWindows:
         self._ends.put(value, now + window)
 
     def free(self, value: bytes, id_: bytes) -> None:
-        """Give a value back, unless a later message has it by now."""
+        """Free a value, unless a later message has it now."""
         if self._first.get(value) == id_:
             self._close(value)
 
     def sweep(self, now: int, limit: int) -> int:
-        """Close windows that have ended, a bounded number; tell how many."""
+        """Close windows that have ended, up to a limit; return how many."""
         ended = self._ends.up_to(now, limit)
         for _, value in ended:
             self._close(value)
         return len(ended)
 
     def lapse(self, server_ms: int) -> None:
-        """Close everything when the last window has ended for long enough."""
+        """Close all windows once the last one has ended long enough ago."""
         if server_ms > self._gone_ms:
             self._first.clear()
             self._ends = ScoredIds()

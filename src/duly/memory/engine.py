@@ -1,7 +1,7 @@
-"""Carries calls out in memory, one at a time, and wakes those who wait for something that has come.
+"""Executes calls in memory, one at a time, and wakes the waiters whose messages, entries or results have arrived.
 
-What the calls do is in sending, claiming, settling, looking, steering, tidying, auditing, locks,
-once, schedules, registry, topics and groups.
+The modules sends, claims, settles, inspection, management, cleanup, audits, locks, once, schedules,
+registry, topics and groups implement the calls.
 """
 
 import threading
@@ -24,24 +24,24 @@ from duly._core.keys import (
     topic_of_key,
 )
 from duly.memory import (
-    auditing,
-    claiming,
-    committing,
-    feeding,
+    audits,
+    claims,
+    cleanup,
+    commits,
     forks,
+    group_claims,
     groups,
+    inspection,
     locks,
-    looking,
-    moving,
+    management,
+    moves,
+    occupancy,
     once,
     registry,
     schedules,
-    sending,
-    settling,
-    steering,
-    tidying,
+    sends,
+    settles,
     topics,
-    waking,
     wire,
 )
 from duly.memory.calls import CallLog, ErrorReply, Kept
@@ -49,7 +49,7 @@ from duly.memory.clock import Clock
 from duly.memory.state import QueueState
 from duly.memory.stream import Id, read_id
 from duly.memory.topic_state import GroupState, TopicState
-from duly.memory.trying import Trial
+from duly.memory.trial import Trial
 from duly.memory.user_keys import UserKeys
 from duly.memory.waiters import Callback, Waiters
 
@@ -58,30 +58,30 @@ __all__ = ["Engine", "ErrorReply"]
 Transition = Callable[[Any, list[bytes]], Any]
 
 TRANSITIONS: Final[dict[str, Transition]] = {
-    "send": sending.send,
-    "send_checked": sending.send_checked,
-    "claim": claiming.claim,
-    **settling.TRANSITIONS,
-    "cancel": steering.cancel,
-    "reschedule": steering.reschedule,
-    "redrive": steering.redrive,
-    "purge": steering.purge,
-    "pause": steering.pause,
-    "resume": steering.resume,
-    "wake": steering.wake,
-    "tidy": tidying.tidy,
-    "delete": steering.delete,
-    "get": looking.get,
-    "await_end": looking.await_end,
-    "list": looking.list_,
-    "stats": looking.stats,
-    "pending": looking.pending,
-    "audit": auditing.audit,
-    "correct": auditing.correct,
+    "send": sends.send,
+    "send_checked": sends.send_checked,
+    "claim": claims.claim,
+    **settles.TRANSITIONS,
+    "cancel": management.cancel,
+    "reschedule": management.reschedule,
+    "redrive": management.redrive,
+    "purge": management.purge,
+    "pause": management.pause,
+    "resume": management.resume,
+    "wake": management.wake,
+    "tidy": cleanup.tidy,
+    "delete": management.delete,
+    "get": inspection.get,
+    "await_end": inspection.await_end,
+    "list": inspection.list_,
+    "stats": inspection.stats,
+    "pending": inspection.pending,
+    "audit": audits.audit,
+    "correct": audits.correct,
     "lock": locks.lock,
     "unlock": locks.unlock,
     "prolong": locks.prolong,
-    "wake_lock": steering.wake,
+    "wake_lock": management.wake,
     "once": once.once,
     **schedules.TRANSITIONS,
     "publish": topics.publish,
@@ -93,18 +93,18 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "foreign_pending": groups.foreign_pending,
     "leave_group": groups.leave_group,
 }
-"""What each script does to the state that its keys name, by its name."""
+"""The function of each script that works on a single state, by script name."""
 
 GROUP_FORMS: Final[dict[str, Transition]] = {
-    "claim": feeding.claim,
+    "claim": group_claims.claim,
     "stats": groups.stats,
     "delete": groups.delete,
 }
-"""What scripts do that are others for groups."""
+"""The functions that replace those of a queue for groups."""
 
 
 class _Queue:
-    """A queue, the calls that it has answered, and those who wait for something of it."""
+    """A queue, the calls that it has answered, and its waiters."""
 
     def __init__(self, state: QueueState, topic: "_Queue | None" = None) -> None:
         self.state = state
@@ -115,11 +115,11 @@ class _Queue:
         self.calls = CallLog()
         self.waiters = Waiters(state)
         self.end_waiters: defaultdict[bytes, list[Callback]] = defaultdict(list)
-        """By the id of the message whose end they wait for."""
+        """By the id of the message for whose end they wait."""
 
 
 class Engine:
-    """A server's worth of queues. Threads may share it."""
+    """The queues of one server. Threads may share it."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -130,14 +130,14 @@ class Engine:
         forks.renew(self)
 
     def call(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
-        """Carry out a call and answer as a server does. Atomic; a repeat of a stream's last call is recognised."""
+        """Execute a call atomically and answer as a server does. A repeat of a stream's last call is recognised."""
         if call.script.name in registry.TRANSITIONS:
             return self._call_registry(call)
-        if call.script.name in committing.TRANSITIONS:
+        if call.script.name in commits.TRANSITIONS:
             return self._call_reaching(call, stream, sequence)
-        if call.script.name in moving.TRANSITIONS:
+        if call.script.name in moves.TRANSITIONS:
             return self._call_moving(call, stream, sequence)
-        if call.script.name in waking.TRANSITIONS:
+        if call.script.name in occupancy.TRANSITIONS:
             return self._call_over_queues(call, stream, sequence)
         forms = GROUP_FORMS if isinstance(call.keys, GroupKeys) else {}
         transition = forms.get(call.script.name) or TRANSITIONS.get(call.script.name)
@@ -153,19 +153,19 @@ class Engine:
         return reply
 
     def shown_us(self, most: int) -> int:
-        """Return the latest time that a queue has shown, of those up to `most`; 0: there is none."""
+        """Return the latest time that a queue has shown, of the times up to `most`; 0: there is none."""
         with self._lock:
             shown = [queue.state.clock or 0 for queue in self._queues.values()]
         return max((us for us in shown if us <= most), default=0)
 
     def queues(self, namespace: str) -> list[str]:
-        """Name the queues that were used."""
+        """Name the queues that have been used."""
         with self._lock:
             keys = [prefix + b"meta" for prefix, queue in self._queues.items() if queue.state.is_known]
         return _names(keys, queue_pattern(namespace), lambda key: queue_of_key(namespace, key))
 
     def topics(self, namespace: str) -> list[str]:
-        """Name the topics that were used."""
+        """Name the topics that have been used."""
         with self._lock:
             states = [(prefix, queue.state) for prefix, queue in self._queues.items()]
         topics = [(prefix, state) for prefix, state in states if isinstance(state, TopicState)]
@@ -173,35 +173,35 @@ class Engine:
         names = [topic_of_key(namespace, key) for key in keys if key.startswith(head_of(namespace))]
         return sorted(name for name in names if name is not None)
 
-    def subscribe(self, keys: QueueKeys, callback: Callback, looks_at: float | None = None) -> float:
-        """Have `callback` called once, perhaps now, from any thread, when a claim may find something before `looks_at`.
+    def subscribe(self, keys: QueueKeys, callback: Callback, polls_at: float | None = None) -> float:
+        """Call `callback` once, perhaps now, from any thread, when a claim may find something before `polls_at`.
 
-        That is when the caller claims by itself, by the queue's clock. Without it, it is after as many seconds as this
-        returns. Whoever is called must claim, or call `pass_on`: of those who wait, one is called.
+        At `polls_at`, by the queue's clock, the caller claims anyway. By default, that is after the number of seconds
+        that this returns. Only one waiter is called. It must claim, or call `pass_on`.
         """
-        return self._subscribe(keys, callback, looks_at, None)
+        return self._subscribe(keys, callback, polls_at, None)
 
     def subscribe_behind(self, keys: TopicKeys, entry: bytes, callback: Callback) -> float:
-        """Have `callback` called once, perhaps now, when a topic has something behind an entry. All are called."""
+        """Call `callback` once, perhaps now, when a topic has something behind an entry. All waiters are called."""
         return self._subscribe(keys, callback, None, read_id(entry))
 
-    def _subscribe(self, keys: QueueKeys, callback: Callback, looks_at: float | None, entry: Id | None) -> float:
+    def _subscribe(self, keys: QueueKeys, callback: Callback, polls_at: float | None, entry: Id | None) -> float:
         with self._lock:
             queue = self._queue(keys)
-            queue.state.tell_time(self.clock.now_us())
-            is_waiting = queue.waiters.add(callback, looks_at, entry)
+            queue.state.set_time(self.clock.now_us())
+            is_waiting = queue.waiters.add(callback, polls_at, entry)
             seconds = max(queue.waiters.moment(entry) - queue.state.tick(), 0) / 1_000_000
         if not is_waiting:
             callback()
         return seconds
 
     def unsubscribe(self, keys: QueueKeys, callback: Callback) -> bool:
-        """Wait no longer; False: too late, `callback` was chosen to look."""
+        """Stop waiting; False: too late, `callback` has been chosen to claim."""
         with self._lock:
             return self._queue(keys).waiters.remove(callback)
 
     def watch_end(self, keys: QueueKeys, id_: str, callback: Callback) -> None:
-        """Call back, from any thread, when the end of a message is told."""
+        """Call `callback`, from any thread, when the end of a message is announced."""
         with self._lock:
             self._queue(keys).end_waiters[id_.encode()].append(callback)
 
@@ -215,26 +215,26 @@ class Engine:
                 del queue.end_waiters[watched]
 
     def has_something(self, keys: QueueKeys) -> bool:
-        """Tell whether a claim may find something now."""
+        """Return whether a claim may find something now."""
         with self._lock:
             state = self._queue(keys).state
-            state.tell_time(self.clock.now_us())
+            state.set_time(self.clock.now_us())
             return state.has_something
 
     def pass_on(self, keys: QueueKeys) -> None:
-        """Have another consumer look, if there is something: one that waited leaves, perhaps called."""
+        """Wake another consumer if there is something: one waiter is removed, and perhaps called."""
         with self._lock:
             waiters = self._woken(self._queue(keys))
         for waiter in waiters:
             waiter()
 
     def lose_body(self, keys: QueueKeys, id_: str) -> None:
-        """Remove a stored record behind everybody's back, for tests of what happens then."""
+        """Remove a stored record without any bookkeeping, for tests of a lost record."""
         with self._lock:
             self._queue(keys).state.lose_body(id_.encode())
 
     def damage(self, keys: QueueKeys, id_: str, record: bytes) -> None:
-        """Overwrite a stored record behind everybody's back; one without a flaw must keep all but its envelope."""
+        """Overwrite a stored record without any bookkeeping. A record without a flaw must keep all but its envelope."""
         with self._lock:
             self._queue(keys).state.damage(id_.encode(), record)
 
@@ -255,20 +255,20 @@ class Engine:
             waiter()
 
     def renew_after_fork(self) -> None:
-        """Begin anew in a child process: who held the lock or waited is not there."""
+        """Replace the lock and drop the waiters in a child process: their threads exist only in the parent."""
         self._lock = threading.Lock()
         for queue in self._queues.values():
             queue.waiters.clear()
             queue.end_waiters.clear()
 
     def read_key(self, key: bytes) -> Any:
-        """Copy what a key of the user holds; None: nothing."""
+        """Copy the value of a user's key; None: it has none."""
         with self._lock:
             value = self._user_keys.find(key, self.clock.now_us() // 1000)
             return None if value is None else copy(value.content)
 
     def change_key(self, effect: Effect) -> str | None:
-        """Carry a command on a key of the user out, or say why it cannot be."""
+        """Execute a command on a user's key, or return why this is impossible."""
         with self._lock:
             now_ms = self.clock.now_us() // 1000
             problem = Trial(self._user_keys, now_ms).problem(effect)
@@ -277,17 +277,17 @@ class Engine:
             return problem
 
     def _call_reaching(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
-        """Carry out a call that touches several queues, and keys of the user."""
+        """Execute a call that changes several queues, and keys of the user."""
         args = wire.arguments(call.args)
-        keys = committing.split_keys(args, call.extra_keys)
+        keys = commits.split_keys(args, call.extra_keys)
         with self._lock:
             queue = self._queue(call.keys)
             stores, topics = (list(map(self._reached, prefixes)) for prefixes in (keys.targets, keys.topics))
             for each in (*stores, *topics):
-                each.state.tell_time(self.clock.now_us())
+                each.state.set_time(self.clock.now_us())
             found = [topic.state for topic in topics if isinstance(topic.state, TopicState)]
-            reach = committing.Reach([store.state for store in stores], found, keys.of_user, self._user_keys)
-            commit = committing.TRANSITIONS[call.script.name]
+            reach = commits.Reach([store.state for store in stores], found, keys.of_user, self._user_keys)
+            commit = commits.TRANSITIONS[call.script.name]
             reply = self._carried_out(queue, lambda state, args: commit(state, args, reach), args, (stream, sequence))
             waiters = self._waiters_to_call(dict.fromkeys((queue, *stores, *topics)))
         for waiter in waiters:
@@ -295,12 +295,12 @@ class Engine:
         return reply
 
     def _call_over_queues(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
-        """Carry out a call that looks at several queues, and wakes no consumer."""
-        transition, args = waking.TRANSITIONS[call.script.name], wire.arguments(call.args)
+        """Execute a call that reads several queues and wakes no consumer."""
+        transition, args = occupancy.TRANSITIONS[call.script.name], wire.arguments(call.args)
         with self._lock:
             states = [
                 self._queues.setdefault(prefix, _Queue(QueueState())).state
-                for prefix in waking.prefixes(call.extra_keys)
+                for prefix in occupancy.prefixes(call.extra_keys)
             ]
             numbered = (stream, sequence) if call.writes else None
             return self._carried_out(self._queue(call.keys), lambda _, args: transition(states, args), args, numbered)
@@ -312,12 +312,12 @@ class Engine:
             return transition(known, wire.arguments(call.args), self.clock.now_us())
 
     def _call_moving(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
-        """Carry out a call that reaches into another queue."""
-        transition, args = moving.TRANSITIONS[call.script.name], wire.arguments(call.args)
+        """Execute a call that reaches into another queue."""
+        transition, args = moves.TRANSITIONS[call.script.name], wire.arguments(call.args)
         with self._lock:
             here = self._queue(call.keys)
-            there = self._queues.setdefault(moving.other_prefix(call.extra_keys), _Queue(QueueState()))
-            there.state.tell_time(self.clock.now_us())
+            there = self._queues.setdefault(moves.other_prefix(call.extra_keys), _Queue(QueueState()))
+            there.state.set_time(self.clock.now_us())
             reply = self._carried_out(
                 here, lambda state, args: transition(state, args, there.state), args, (stream, sequence)
             )
@@ -336,7 +336,7 @@ class Engine:
         return queue
 
     def _reached(self, prefix: bytes) -> _Queue:
-        """Give the queue or topic that a call of another one reaches, by the prefix of its keys."""
+        """Return the queue or topic that a call of another one reaches, by the prefix of its keys."""
         if prefix not in self._queues:
             self._queues[prefix] = _Queue(TopicState() if b":{@" in prefix else QueueState())
         return self._queues[prefix]
@@ -352,9 +352,9 @@ class Engine:
         self, queue: _Queue, transition: Transition, args: list[bytes], numbered: tuple[bytes, int] | None
     ) -> Any:
         state = queue.state
-        state.tell_time(self.clock.now_us())
+        state.set_time(self.clock.now_us())
         server_ms = state.server_us // 1000
-        renews = transition is sending.send
+        renews = transition is sends.send
         if numbered is not None and queue.calls.is_answered(*numbered, server_ms, renews=renews):
             return queue.calls.answer_again(numbered[0], state, server_ms)
         reply = transition(state, args)
@@ -365,7 +365,7 @@ class Engine:
         return reply.reply
 
     def _waiters_to_call(self, queues: Iterable[_Queue]) -> list[Callback]:
-        """Name those who have to look, and those who wait for the end of a message that has ended."""
+        """List the waiters that have to claim, and those whose message has ended."""
         found: list[Callback] = []
         for queue in queues:
             found += self._woken(queue)
@@ -373,28 +373,28 @@ class Engine:
         return found
 
     def _woken(self, queue: _Queue) -> list[Callback]:
-        """Take out those who have to look. The caller calls them, after it has let go of the lock.
+        """Remove and return the waiters that have to claim. The caller calls them after it has released the lock.
 
-        What changes a topic or one of its groups may bring an entry to all of them.
+        A change to a topic or to one of its groups may bring an entry to all of them.
         """
         topic = queue.topic or queue
         found: list[Callback] = []
         for each in (topic, *topic.groups):
             if each.waiters:
-                each.state.tell_time(self.clock.now_us())
+                each.state.set_time(self.clock.now_us())
                 found += each.waiters.take_late()
         return found
 
 
 def _names(keys: Iterable[bytes], pattern: str, name_of: Callable[[bytes], str | None]) -> list[str]:
-    """Name what keys belong to, those that match a pattern."""
+    """Return the names in those keys that match a pattern."""
     head, tail = pattern.encode().split(b"*")
     names = [name_of(key) for key in keys if key.startswith(head) and key.endswith(tail)]
     return sorted(name for name in names if name is not None)
 
 
 def _state(keys: QueueKeys) -> QueueState:
-    if keys.name.startswith("@"):  # however they were made
+    if keys.name.startswith("@"):  # even if the keys were made directly
         return TopicState()
     if isinstance(keys, LockKeys):
         return locks.Lock()

@@ -1,4 +1,4 @@
-"""An entry of a stream and the record that a group keeps of it: the one made of the other."""
+"""Conversion between an entry of a stream and the record that a group stores of it."""
 
 import struct
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def record_of(entry: Entry, due: int) -> bytes:
 
 
 def _is_sound_key(key: bytes) -> bool:
-    """Tell whether scripts can bear a key: anybody may have written it."""
+    """Return whether scripts can handle a key. Any program may have written it."""
     has_controls = any(byte < ord(" ") or byte == ord("\x7f") for byte in key)
     return 0 < len(key) <= LONGEST_KEY and not has_controls
 

@@ -1,4 +1,4 @@
-"""What a child process must make anew after a fork: locks whose holders it does not have."""
+"""Objects that a child process must renew after a fork: their locks may be held by threads of the parent."""
 
 import os
 from typing import Final, Protocol
@@ -6,7 +6,7 @@ from weakref import WeakSet
 
 
 class Renewable(Protocol):
-    """Has locks, and perhaps knows of threads."""
+    """An object with locks. It may refer to threads."""
 
     def renew_after_fork(self) -> None:
         """Forget the threads of the parent."""
@@ -16,7 +16,7 @@ _alive: Final[WeakSet[Renewable]] = WeakSet()
 
 
 def renew(thing: Renewable) -> None:
-    """Have a thing renewed in every child process, for as long as it lives."""
+    """Renew an object in every child process, for as long as it lives."""
     _alive.add(thing)
 
 

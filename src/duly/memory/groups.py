@@ -1,43 +1,43 @@
-"""What is done with a group as part of its topic, or otherwise than with a queue: where it reads, sizes, its end."""
+"""Operations of a group that a queue does not have, or has in another form: creation, seek, stats, deletion."""
 
 from itertools import islice
 from typing import Any, Final
 
-from duly.memory import looking, steering
+from duly.memory import inspection, management
 from duly.memory.calls import Kept
 from duly.memory.stream import BEGINNING, Id, Stream, read_id, written_id
 from duly.memory.topic_state import GroupState
 
 _OLDEST: Final = 5
-"""Behind the number of ready ones in the answer to stats."""
+"""The position behind the number of ready messages in the answer to stats."""
 
 
 def create(group: GroupState, behind: bytes) -> bool:
-    """Make the group in the stream, if there is none; False: there was."""
+    """Create the group in the stream; False: it existed."""
     is_new = group.topic.stream.add_group(group.name, written_id(_within(group.topic.stream, behind)))
     group.topic.stats[f"group:{group.name.decode()}"] = 1
     return is_new
 
 
 def _within(stream: Stream, behind: bytes) -> Id:
-    """Read where a group is to stand: not behind ids that nothing has yet, for smaller ones may come."""
+    """Read the position of a group. It is never behind ids that no entry has yet, since smaller ids may follow."""
     return min(stream.position(behind), stream.last)
 
 
 def seek_group(group: GroupState, args: list[bytes]) -> Kept:
-    """Have a group read on from another place; make it if there is none."""
+    """Move a group to another position of the stream; create it if it does not exist."""
     to, only_makes = args[0], args[1] == b"1"
     if not create(group, to):
         if only_makes:
             return Kept(0)
         group.topic.stream.groups[group.name].last = _within(group.topic.stream, to)
-        group.free()  # others may have waited only for what was passed over
+        group.free()  # the entries that were skipped may have been kept only for this group
     return Kept(1)
 
 
 def stats(group: GroupState, args: list[bytes]) -> list[Any]:
-    """Show sizes and counters, with what is not read yet and what was missed."""
-    now, ready, *rest = looking.stats(group, args)
+    """Show sizes and counters, with the numbers of unread and missed entries."""
+    now, ready, *rest = inspection.stats(group, args)
     first, oldest = group.first_unread(), rest[_OLDEST]
     if first is not None:
         rest[_OLDEST] = first[0] * 1000 if oldest < 0 else min(oldest, first[0] * 1000)
@@ -46,7 +46,7 @@ def stats(group: GroupState, args: list[bytes]) -> list[Any]:
 
 
 def foreign_pending(group: GroupState, args: list[bytes]) -> list[Any]:
-    """Show a page of what is pending without a lease."""
+    """Show a page of the entries that are pending without a lease."""
     begin, limit = args[0], int(args[1])
     if group.consumers is None:
         return [b""]
@@ -62,7 +62,7 @@ def foreign_pending(group: GroupState, args: list[bytes]) -> list[Any]:
 
 
 def leave_group(group: GroupState, args: list[bytes]) -> int:
-    """Take a consumer that has nothing pending off the list of members."""
+    """Remove a consumer that has nothing pending from the group's members."""
     if group.consumers is None:
         return 0
     group.consumers.forget_idle(args[0])
@@ -70,8 +70,8 @@ def leave_group(group: GroupState, args: list[bytes]) -> int:
 
 
 def delete(group: GroupState, args: list[bytes]) -> Kept:
-    """Remove the group with all that is in its store; entries that only it had not acked are freed."""
-    kept = steering.delete(group, args)
+    """Remove the group and its store. Entries that only this group had not acked are freed."""
+    kept = management.delete(group, args)
     group.topic.stream.groups.pop(group.name, None)
     for counter in ("group", "missed"):
         group.topic.stats.pop(f"{counter}:{group.name.decode()}", None)

@@ -1,6 +1,6 @@
-"""What clients hold of a memory engine: it carries their calls, and waits for something to claim.
+"""The connection of clients to a memory engine: it passes their calls on, and waits for something to claim.
 
-Nothing here knows what a call does.
+It does not know what a call does.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _CREEP_US: Final = 1_000_000
 
 
 class _Stores:
-    """The engines with a name, one a process."""
+    """The named engines, one of each name per process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,7 +44,7 @@ _stores: Final = _Stores()
 
 
 def engine_for(name: str) -> Engine:
-    """Give the engine of `memory://name`, one a process; without a name, a new one that nobody shares."""
+    """Return the engine of `memory://name`, one per process. Without a name it is a new engine that is not shared."""
     return _stores.named(name) if name else Engine(clock)
 
 
@@ -56,16 +56,16 @@ class MemoryLink:
         self._stream = os.urandom(8).hex().encode()
         self._lock = threading.Lock()
         self._sequence = 0
-        # The moves of the clock that who uses a queue knows of: who waits after a later one must look again.
+        # By queue, the clock's moves up to the last call. A consumer that waits after a later move must poll again.
         self._moves_seen: dict[bytes, int] = {}
         forks.renew(self)
 
     def renew_after_fork(self) -> None:
-        """Begin anew in a child process: who held the lock is not there."""
+        """Replace the lock in a child process: its holder exists only in the parent."""
         self._lock = threading.Lock()
 
     def run(self, call: Call[T]) -> T:
-        """Carry out a call."""
+        """Execute a call."""
         with self._lock:  # one call of a stream at a time, in the order of their numbers
             self._sequence += 1
             self._moves_seen[call.keys.prefix] = self.engine.clock.moves
@@ -80,14 +80,14 @@ class MemoryLink:
     def _let_time_creep(self) -> None:
         """Let a frozen clock keep up with the queues, which never show a time twice.
 
-        Else what is due in 60 s would not be due when the clock is advanced by 60 s, but for some microseconds.
+        Otherwise a message due in 60 s would not be due yet, by some microseconds, after an advance by 60 s.
         """
         clock = self.engine.clock
         if clock.is_frozen:
             clock.creep_to(self.engine.shown_us(clock.now_us() + _CREEP_US))
 
     async def arun(self, call: Call[T]) -> T:
-        """Carry out a call from a task. Others get their turn first; cancelled then, nothing was done."""
+        """Execute a call from a task. Other tasks run first; if this one is cancelled then, nothing was done."""
         await asyncio.sleep(0)
         return self.run(call)
 
@@ -96,7 +96,7 @@ class MemoryLink:
         return self._wait(keys, None, seconds)
 
     async def await_for_token(self, keys: QueueKeys, seconds: float, exact: bool = False) -> bool:  # noqa: ARG002, FBT001, FBT002
-        """Do the same in a task. Cancelled, it has another consumer look."""
+        """Do the same in a task. If it is cancelled, it wakes another consumer."""
         return await self._await(keys, None, seconds)
 
     def wait_for_entry(self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float) -> bool:
@@ -119,8 +119,8 @@ class MemoryLink:
             await wait.block(min(seconds, waiting.seconds))
         return waiting.is_woken
 
-    def notices_a_move(self, keys: QueueKeys) -> bool:
-        """Tell, once, whether the clock was moved since the last call to a queue."""
+    def notices_move(self, keys: QueueKeys) -> bool:
+        """Return, once, whether the clock was moved since the last call to a queue."""
         with self._lock:
             seen, moves = self._moves_seen.get(keys.prefix, 0), self.engine.clock.moves
             self._moves_seen[keys.prefix] = moves
@@ -139,7 +139,7 @@ class _ThreadWait:
 
 
 class _TaskWait:
-    """Lets a task sleep until it is woken, by whatever thread."""
+    """Lets a task sleep until any thread wakes it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -165,13 +165,13 @@ class _Waiting:
         self._position = position
         self._wait = wait
         self.seconds = 0.0
-        """After so many it is worth looking, also if nothing comes."""
+        """The seconds after which to poll even if nothing comes."""
         self.is_woken = False
 
     def __enter__(self) -> Self:
         self._link.engine.clock.watch(self._on_move)
         self.seconds = self._subscribe()
-        if self._link.notices_a_move(self._keys):  # between the last look and now
+        if self._link.notices_move(self._keys):  # between the last poll and now
             self._on_move()
         return self
 
@@ -179,7 +179,7 @@ class _Waiting:
         engine = self._link.engine
         engine.clock.unwatch(self._on_move)
         self.is_woken = not engine.unsubscribe(self._keys, self._on_change)
-        if kind is not None:  # cancelled or interrupted: another consumer looks, now or when the time comes
+        if kind is not None:  # cancelled or interrupted: another consumer polls, now or when the time comes
             self.is_woken = False
             engine.pass_on(self._keys)
 
@@ -192,7 +192,7 @@ class _Waiting:
     def _on_change(self) -> None:
         try:
             self._wait.wake()
-        except RuntimeError:  # a task whose loop was closed around it
+        except RuntimeError:  # a task whose event loop has been closed
             self._link.engine.pass_on(self._keys)
 
     def _on_move(self) -> None:

@@ -1,6 +1,6 @@
 """Locks: lock, unlock, prolong.
 
-A lock is a queue that never holds a message: those who wait for it are woken like those who wait for one.
+A lock is a queue that never holds a message: its waiters are woken like those of a queue.
 """
 
 from duly.memory.calls import Kept
@@ -8,7 +8,7 @@ from duly.memory.state import QueueState
 
 
 class Lock(QueueState):
-    """Who has a lock until when, and the fence of the last holding."""
+    """The holder of a lock, its deadline, and the fence of the last holding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -17,21 +17,21 @@ class Lock(QueueState):
         self.fence = 0
         self.by = b""
 
-    def next_look(self) -> int:
+    def next_poll(self) -> int:
         """Return when it is free."""
         return self.until_us
 
     def free(self) -> None:
-        """Have nobody hold it."""
+        """Remove the holder."""
         self.token, self.until_us, self.by = None, 0, b""
 
     def has(self, token: bytes) -> bool:
-        """Tell whether somebody with this token has it now."""
+        """Return whether the holder of this token has the lock now."""
         return self.token == token and self.until_us > self.server_us
 
 
 def lock(lock: Lock, args: list[bytes]) -> Kept:
-    """Take a lock that is free, or tell who has it."""
+    """Take a lock that is free, or return its holder."""
     token, ttl_us, by = args[0], int(args[1]), args[2]
     now = lock.server_us
     if lock.until_us > now:
@@ -51,7 +51,7 @@ def unlock(lock: Lock, args: list[bytes]) -> Kept | int:
 
 
 def prolong(lock: Lock, args: list[bytes]) -> Kept | int:
-    """Let a lock that the caller has end so long from now."""
+    """Set the end of a lock that the caller has to a duration from now."""
     token, ends = args[0], lock.server_us + int(args[1])
     if not lock.has(token):
         return 0

@@ -1,4 +1,4 @@
-"""One message as the engine holds it. Its place is kept by the queue, and is always exactly one (I2)."""
+"""One message as the engine stores it. The queue keeps its place, which is always exactly one (I2)."""
 
 import struct
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _LENGTH: Final = struct.Struct("<H")
 
 
 class Options(NamedTuple):
-    """What the flags of a record announce, as far as the engine needs it."""
+    """The optional parts of a record, as far as the engine needs them."""
 
     ttl: int | None
     dedup_for: int
@@ -40,7 +40,7 @@ def priority_of(record: bytes) -> int:
 
 
 def options_of(record: bytes) -> Options:
-    """Read the options; ValueError: the text ends before."""
+    """Read the options; ValueError: the record is too short."""
     flags, at = flags_of(record), _OPTIONS_AT
     ttl, dedup_for, dedup, key = None, 0, None, None
     if not flags:
@@ -73,7 +73,7 @@ def head_of(record: bytes) -> tuple[bytes, Options]:
 
 
 def flaw_of(record: bytes | None) -> str | None:
-    """Say why a record cannot be delivered: somebody else removed or wrote it."""
+    """Return why a record cannot be delivered: another program has removed or overwritten it."""
     if record is None:
         return BODY_LOST
     if len(record) <= _PRIORITY_AT or priority_of(record) > HIGHEST_PRIORITY:
@@ -88,29 +88,29 @@ def flaw_of(record: bytes | None) -> str | None:
 
 @dataclass(slots=True, eq=False)
 class StoredMessage:
-    """What is stored of a message. Times are microseconds of the queue's clock."""
+    """The stored state of a message. Times are microseconds of the queue's clock."""
 
     id: bytes
     record: bytes | None
-    """None: somebody removed it behind our back."""
+    """None: another program has removed it."""
     priority: int
-    """Under which it waits, whatever became of the record."""
+    """The priority under which it waits, even if its record is lost."""
     place: Place = "waiting"
     counts: Counts | None = None
     """Absent until something goes wrong."""
     why: Why | None = None
-    """Present once something went wrong, when it is dead, and when it is done."""
+    """Present after the first failure, and on a dead or finished message."""
     lease: Lease | None = None
     """Present while leased."""
 
     @property
     def size(self) -> int:
-        """Bytes of the record; 0 when it is lost."""
+        """Bytes of the record; 0 if it is lost."""
         return 0 if self.record is None else len(self.record)
 
     @property
     def held_size(self) -> int:
-        """Bytes that it counts among live ones while it is leased: those of the record that was handed out."""
+        """Bytes that it counts among live messages while it is leased: the size of the delivered record."""
         return self.size if self.lease is None else self.lease.size
 
     @property
@@ -126,46 +126,46 @@ class StoredMessage:
 
     @property
     def due(self) -> int:
-        """As asked for: a retry or defer does not change it, so that a ttl is not prolonged."""
+        """As requested: a retry or defer does not change it, so that it does not prolong a ttl."""
         return read_stamps(self.intact)[1]
 
     def redate(self, due: int) -> None:
-        """Write the record anew, with another due time."""
+        """Write the record again, with another due time."""
         self.record = stamped(read_stamps(self.intact)[0], due, part_of(self.intact))
 
     @property
     def expiry(self) -> int | None:
-        """When it is over; None without a ttl."""
+        """When it expires; None without a ttl."""
         return self.expiry_and_key[0]
 
     @property
     def expiry_and_key(self) -> tuple[int | None, bytes | None]:
-        """When it is over, and its lane, of a message without a flaw."""
+        """The expiry and the key of a message without a flaw."""
         options = options_of(self.intact)
         return None if options.ttl is None else self.due + options.ttl, options.key
 
     @property
     def own_place(self) -> int:
-        """The due time to which it returns when nobody finished it."""
+        """The due time to which it returns if it is not finished."""
         return (self.counts.due if self.counts else 0) or self.due
 
     @property
     def key(self) -> bytes | None:
-        """Its lane; None without one, or when the record does not say."""
+        """Its key; None without one, or if the record is lost."""
         return None if self.flaw else options_of(self.intact).key
 
     @property
     def has_begun(self) -> bool:
-        """Whether it was handed out before, in this life."""
+        """Whether it has been delivered since it was sent or redriven."""
         counts = self.counts
         return counts is not None and counts.failures + counts.crashes + counts.defers + counts.releases > 0
 
     @property
     def is_lost_from_lane(self) -> bool:
-        """Whether it is parked, and nobody finds it there: only the record says where."""
+        """Whether it is parked and cannot be found: only the lost record had its place."""
         return self.place == "parked" and self.flaw is not None
 
     def counted(self) -> Counts:
-        """Copy what went wrong so far."""
+        """Copy the counts of failures so far."""
         old = self.counts or Counts()
         return Counts(old.failures, old.crashes, old.defers, old.releases, old.due, old.cycles, old.redrives)

@@ -1,16 +1,16 @@
-"""Effects that happen at most once: once. It touches no queue."""
+"""once: effects that happen at most once. It does not touch a queue."""
 
 from typing import Final, NamedTuple
 
 from duly.memory.calls import Kept
 from duly.memory.state import QueueState
 
-_NOBODY_KNOWS: Final = -1
-"""In place of crashes: whether the effect has happened."""
+_UNKNOWN: Final = -1
+"""In place of the crash count: it is unknown whether the effect has happened."""
 
 
 class _Noted(NamedTuple):
-    """The delivery that may."""
+    """The delivery that may cause the effect."""
 
     message: tuple[bytes, ...]
     fence: int
@@ -20,7 +20,7 @@ class _Noted(NamedTuple):
 
 
 class Once(QueueState):
-    """Who may cause an effect, and until when that is known."""
+    """The delivery that may cause an effect, and how long this is remembered."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,28 +28,28 @@ class Once(QueueState):
         self.until_us = 0
 
     def allow(self) -> None:
-        """Know nobody any more: the effect may happen."""
+        """Forget the delivery: the effect may happen again."""
         self.noted, self.until_us = None, 0
 
 
 def once(effect: Once, args: list[bytes]) -> Kept:
-    """Tell whether a delivery may cause the effect, and note that it may."""
+    """Return whether a delivery may cause the effect, and store that it may."""
     asking = _Noted(tuple(args[:3]), *map(int, args[3:7]))
     noted = effect.noted if effect.until_us > effect.server_us else None
-    if noted is None or (_is_later(noted, asking) and _was_given_back(noted, asking)):
+    if noted is None or (_is_later(noted, asking) and _was_returned(noted, asking)):
         effect.noted, effect.until_us = asking, effect.server_us + int(args[7])
         return Kept(1)
     if _is_later(noted, asking):
-        effect.noted = noted._replace(crashes=_NOBODY_KNOWS)
+        effect.noted = noted._replace(crashes=_UNKNOWN)
     return Kept(0)
 
 
 def _is_later(noted: _Noted, asking: _Noted) -> bool:
-    """Tell whether an earlier delivery of the same message may."""
+    """Return whether an earlier delivery of the same message has the permission."""
     return noted.message == asking.message and noted.fence < asking.fence
 
 
-def _was_given_back(noted: _Noted, asking: _Noted) -> bool:
-    """Tell whether whoever had it gave it back alive: no lease ran out since, and it was not redriven."""
+def _was_returned(noted: _Noted, asking: _Noted) -> bool:
+    """Return whether the earlier holder returned the message alive: no lease expired since, and it was not redriven."""
     is_same_life = noted.crashes == asking.crashes and noted.redrives == asking.redrives
     return noted.deliveries < asking.deliveries and is_same_life

@@ -9,7 +9,7 @@ _AFTER_ALL: Final = b"\xff" * 2048  # no id is that long
 
 
 class ScoredIds:
-    """Ids with a score each: a due time, a deadline, the end of a window."""
+    """Ids, each with a score: a due time, a deadline, the end of a window."""
 
     __slots__ = ("_rows", "_scores")
 
@@ -27,13 +27,13 @@ class ScoredIds:
         return iter(self._rows)
 
     def put(self, id_: bytes, score: int) -> None:
-        """Add an id, or give it another score."""
+        """Add an id, or change its score."""
         self.remove(id_)
         self._scores[id_] = score
         insort(self._rows, (score, id_))
 
     def remove(self, id_: bytes) -> bool:
-        """Take an id out; tell whether it was there."""
+        """Remove an id; return whether it was there."""
         score = self._scores.pop(id_, None)
         if score is None:
             return False
@@ -45,7 +45,7 @@ class ScoredIds:
         return self._scores.get(id_)
 
     def first_score(self, above: int | None = None) -> int | None:
-        """Return the lowest score, or the lowest that is higher than another."""
+        """Return the lowest score, or the lowest above another score."""
         rank = 0 if above is None else self.count_up_to(above)
         return self._rows[rank][0] if rank < len(self._rows) else None
 

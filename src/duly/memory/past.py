@@ -1,4 +1,4 @@
-"""What is kept of a message's past: errors and timeline, the last few of each."""
+"""The stored past of a message: the last few errors and the last few events of its timeline."""
 
 from dataclasses import dataclass
 from typing import Final, Self
@@ -8,19 +8,19 @@ from duly._core.codec import Counts, Event, Fault, Lease, Why
 from duly.memory.message import StoredMessage
 
 _CONTINUED: Final = 0b10
-"""How the bytes of a character begin that are not its first."""
+"""The first bits of every byte of a character after its first byte."""
 
 
 @dataclass(slots=True)
 class Past:
-    """The errors and the timeline of one message, to be added to and kept."""
+    """The errors and the timeline of one message, for additions."""
 
     errors: list[Fault]
     timeline: list[Event]
 
     @classmethod
     def of(cls, message: StoredMessage) -> Self:
-        """Copy what is kept of a message."""
+        """Copy the stored past of a message."""
         why = message.why
         return cls([], []) if why is None else cls(list(why.errors), list(why.timeline))
 
@@ -29,32 +29,32 @@ class Past:
         self.errors = [*self.errors, fault][-ERRORS_KEPT:]
 
     def add_event(self, at: int, what: str, lease: Lease | None = None, detail: bytes = b"") -> None:
-        """Add what happened: to the delivery of a lease, or by people."""
+        """Add an event, either of the delivery of a lease or of an administrator."""
         consumer, since = (lease.consumer.rstrip(" "), lease.fence) if lease else ("", 0)
         event = Event(at, what, consumer, since, _beginning_of(detail).decode())
         self.timeline = [*self.timeline, event][-TIMELINE_KEPT:]
 
-    def of_the_living(self) -> Why:
-        """Make the row of a message that lives."""
+    def row_of_live(self) -> Why:
+        """Make the row of a live message."""
         return Why("", 0, 0, 0, 0, self.errors, 0, self.timeline, 0, "")
 
-    def of_the_ended(
+    def row_of_ended(
         self, reason: str, counts: Counts, rejects: int = 0, result: str = "", result_until: int = 0
     ) -> Why:
-        """Make the row of a message that is over."""
+        """Make the row of a message that has ended."""
         numbers = (counts.failures, counts.crashes, counts.defers, counts.releases)
         rest = (counts.cycles, result, counts.redrives, result_until)
         return Why(reason, *numbers, self.errors, rejects, self.timeline, *rest)
 
 
 def counts_of_redriven(message: StoredMessage) -> Counts:
-    """Count anew: only how often a dead letter was recycled and redriven is remembered."""
+    """Reset the counts. Only the numbers of recycles and redrives of a dead letter remain."""
     cycles, redrives = (message.why.cycles, message.why.redrives) if message.why else (0, 0)
     return Counts(cycles=cycles, redrives=redrives + 1)
 
 
 def _beginning_of(text: bytes) -> bytes:
-    """Cut a text; a character is not cut in two."""
+    """Cut a text without splitting a character."""
     last = min(DETAIL_SIZE, len(text))
     while 0 < last < len(text) and text[last] >> 6 == _CONTINUED:
         last -= 1

@@ -1,4 +1,4 @@
-"""The registry of workers: beat, depart, workers. It is no queue, and touches none."""
+"""The registry of workers: beat, depart, workers. It is not a queue, and does not touch one."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -15,13 +15,13 @@ class Registry:
         self.beats = ScoredIds()
 
     def forget(self, consumer: bytes) -> bool:
-        """Remove a worker; tell whether it was there."""
+        """Remove a worker; return whether it was there."""
         self.info.pop(consumer, None)
         return self.beats.remove(consumer)
 
 
 def beat(registry: Registry, args: list[bytes], now: int) -> int:
-    """Note that a worker lives, and forget others that are silent for too long."""
+    """Store the heartbeat of a worker, and forget workers that have been silent for too long."""
     consumer, info, forget_after = args
     registry.info[consumer] = info
     registry.beats.put(consumer, now)
@@ -31,12 +31,12 @@ def beat(registry: Registry, args: list[bytes], now: int) -> int:
 
 
 def depart(registry: Registry, args: list[bytes], _now: int) -> int:
-    """Note that a worker is gone."""
+    """Remove a worker that stops."""
     return int(registry.forget(args[0]))
 
 
 def workers(registry: Registry, _args: list[bytes], now: int) -> list[Any]:
-    """Show who beats, the newest beat first."""
+    """Show the registered workers, the newest heartbeat first."""
     newest = list(registry.beats)[::-1][:SHOWN]
     return [now, *(value for at, consumer in newest for value in (consumer, at, registry.info[consumer]))]
 
@@ -46,4 +46,4 @@ TRANSITIONS: Final[dict[str, Callable[[Registry, list[bytes], int], Any]]] = {
     "depart": depart,
     "workers": workers,
 }
-"""What each script of the registry does, by its name."""
+"""The function of each script of the registry, by script name."""

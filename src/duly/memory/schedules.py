@@ -1,11 +1,11 @@
-"""Schedules of a queue, and the registry that knows where they are. What their slots are is for clients."""
+"""Schedules of a queue, and the registry of their queues. Clients compute the slots."""
 
 import struct
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from duly._core.codec import FLAG_KEY
-from duly.memory import sending
+from duly.memory import sends
 from duly.memory.calls import Kept
 from duly.memory.state import QueueState
 
@@ -14,7 +14,7 @@ _NOTED_AT: Final = struct.Struct("<d")
 
 
 class _Head(NamedTuple):
-    """What scripts write of a schedule. Times are microseconds."""
+    """The part of a schedule that scripts write. Times are microseconds."""
 
     created: float
     after: float
@@ -35,7 +35,7 @@ def _plan_of(row: bytes) -> bytes:
 
 
 def schedule(queue: QueueState, args: list[bytes]) -> Kept:
-    """Store a schedule, or leave the same one as it is."""
+    """Store a schedule; an equal one is left as it is."""
     name, plan = args
     row = queue.schedules.get(name)
     head = _read_head(row)
@@ -70,7 +70,7 @@ def pause_schedule(queue: QueueState, args: list[bytes]) -> Kept:
 
 
 def resume_schedule(queue: QueueState, args: list[bytes]) -> Kept:
-    """Let a paused schedule go on: its slots count from now."""
+    """Continue a paused schedule: its slots count from now."""
     row = queue.schedules.get(args[0])
     head = _read_head(row)
     if row is None or head is None:
@@ -83,7 +83,7 @@ def resume_schedule(queue: QueueState, args: list[bytes]) -> Kept:
 
 
 def schedules(queue: QueueState, args: list[bytes]) -> list[Any]:
-    """Look at what is stored, all at once."""
+    """Show the stored schedules, all at once."""
     wanted = args[1]
     rows = queue.schedules.items()
     found = [(name, row) for name, row in rows if wanted in (b"", name)]
@@ -91,7 +91,7 @@ def schedules(queue: QueueState, args: list[bytes]) -> list[Any]:
 
 
 def fire(queue: QueueState, args: list[bytes]) -> Kept:
-    """Send for slots that have come, unless somebody else has."""
+    """Send the messages of due slots, unless another client has sent them."""
     digits, name, seen, after, last, next_at, *messages = args
     row = queue.schedules.get(name)
     head = _read_head(row)
@@ -99,7 +99,7 @@ def fire(queue: QueueState, args: list[bytes]) -> Kept:
         return Kept(0)
     if messages:
         has_keys = any(part[1] & FLAG_KEY for part in messages[1::3])
-        sending.send(queue, [digits, b"%d" % has_keys, *messages])
+        sends.send(queue, [digits, b"%d" % has_keys, *messages])
     else:
         queue.clock = queue.tick()
     queue.schedules[name] = _Head(head.created, int(after), int(last), 0).before(_plan_of(row))
@@ -111,7 +111,7 @@ def fire(queue: QueueState, args: list[bytes]) -> Kept:
 
 
 def register(registry: QueueState, args: list[bytes]) -> Kept:
-    """Note to which queue a schedule belongs, and give the entry that this replaces."""
+    """Store the queue of a schedule, and return the entry that this replaces."""
     name, queue = args
     replaced = registry.schedules.get(name, b"")
     registry.schedules[name] = _NOTED_AT.pack(registry.server_us) + queue
@@ -119,7 +119,7 @@ def register(registry: QueueState, args: list[bytes]) -> Kept:
 
 
 def unregister(registry: QueueState, args: list[bytes]) -> Kept:
-    """Forget where a schedule was, unless it was noted anew."""
+    """Remove the queue of a schedule, unless it has been registered again."""
     name, seen = args
     is_same = registry.schedules.get(name) == seen
     if is_same:
@@ -137,4 +137,4 @@ TRANSITIONS: Final[dict[str, Callable[[QueueState, list[bytes]], Any]]] = {
     "register": register,
     "unregister": unregister,
 }
-"""What each script does, by its name."""
+"""The function of each script, by script name."""

@@ -1,4 +1,4 @@
-"""One queue's state, and the moves that several operations share. No operation lives here."""
+"""The state of one queue, and the moves that several operations share. No operation is implemented here."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ UNTIL_A_LEASE_ENDS: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How much is kept of what is over; -1: no bound. The age is microseconds."""
+    """How many ended messages are kept; -1: no bound. The age is in microseconds."""
 
     count: int
     age: int
@@ -26,15 +26,15 @@ class Keep:
 
 
 class QueueState:
-    """A queue. A message is in exactly one place, and nothing moves when time passes."""
+    """A queue. A message is in exactly one place, and the passing of time moves nothing."""
 
     def __init__(self) -> None:
         self.server_us = 0
-        """The server's clock, at the call that is being carried out."""
+        """The server's clock, at the call that is being executed."""
         self.clear()
 
     def clear(self) -> None:
-        """Begin as a queue that was never used."""
+        """Reset to a queue that was never used."""
         self.messages: dict[bytes, StoredMessage] = {}
         self.waiting = {priority: ScoredIds() for priority in PRIORITIES}
         self.leased, self.dead, self.done = ScoredIds(), ScoredIds(), ScoredIds()
@@ -42,7 +42,7 @@ class QueueState:
         self.dedup = DedupWindows()
         self.lanes = Lanes()
         self._ended: list[bytes] = []
-        """Messages whose ends those who wait for them have not heard of yet."""
+        """Ended messages that have not been announced to their waiters yet."""
         self.lost_bodies = 0
         self.troubled = 0
         """How many messages have counts."""
@@ -51,23 +51,23 @@ class QueueState:
         self.paused: bytes | None = None
         self.priorities = {0}
         self.is_keyed = False
-        """Whether a message with a key was ever stored: then claims look at lanes."""
+        """Whether a message with a key was ever stored: then claims check lanes."""
         self.tat = 0
-        """When the next delivery is on time, if they come evenly."""
+        """When the next delivery is on time, if deliveries are spaced evenly."""
         self.limited: int | None = None
         """Until when a rate keeps messages back, or 0 while leases must end first."""
         self.lateness = 0
         self.schedules: dict[bytes, bytes] = {}
         self.slots = ScoredIds()
-        """When to look at each schedule next, but for paused ones."""
+        """When to check each schedule next. Paused ones are absent."""
         self._named_until = 0
-        """Claims have named the schedules whose slots are not later."""
+        """Claims have named the schedules with slots up to this time."""
         self._name_again_at: int | None = None
         """When to claim again, if more schedules were due than a claim names."""
 
     @property
     def server_ms(self) -> int:
-        """The server's clock, as the ids of streams have it."""
+        """The server's clock, in the unit of stream ids."""
         return self.server_us // 1000
 
     @property
@@ -82,55 +82,55 @@ class QueueState:
 
     @property
     def bodies(self) -> int:
-        """How many bodies are stored, of whatever state."""
+        """The number of stored bodies, in all states."""
         return len(self.messages) - self.lost_bodies
 
     def tick(self) -> int:
-        """Tell the queue's time: the server's, but it never shows a time twice and never goes back."""
+        """Return the queue's time. It is the server's, but it never shows a time twice and never goes back."""
         if self.clock is not None and self.clock >= self.server_us:
             return self.clock + 1
         return self.server_us
 
-    def tell_time(self, server_us: int) -> None:
-        """Note the server's time, of the call that is being carried out."""
+    def set_time(self, server_us: int) -> None:
+        """Set the server's time, of the call that is being executed."""
         self.server_us = server_us
         self.dedup.lapse(server_us // 1000)
 
     def ahead(self) -> int:
-        """Tell how far the queue's time is ahead of the server's: a point in time that somebody names moves by it."""
+        """Return how far the queue's time is ahead of the server's. A time that a caller names is moved by it."""
         return self.tick() - self.server_us
 
     def count(self, counter: str, difference: int) -> None:
-        """Add to a counter; it exists from the first time on."""
+        """Add to a counter; the first addition creates it."""
         self.stats[counter] = self.stats.get(counter, 0) + difference
 
     def set_counts(self, message: StoredMessage, counts: Counts | None) -> None:
-        """Note what went wrong with a message so far."""
+        """Store the counts of a message's failures."""
         self.troubled += (counts is not None) - (message.counts is not None)
         message.counts = counts
 
     @property
     def is_limited(self) -> bool:
-        """Whether a limit keeps back what is due."""
+        """Whether a limit keeps due messages back."""
         return self.limited is not None and (self.limited == UNTIL_A_LEASE_ENDS or self.limited > self.tick())
 
-    def next_look(self) -> int | None:
-        """Return when a claim may find something; a time that has come: now. None: nothing is to come."""
+    def next_poll(self) -> int | None:
+        """Return when a claim may find something; a time in the past: now. None: never."""
         return self.next_moment(self.limited if self.is_limited else None)
 
     @property
     def has_something(self) -> bool:
         """Whether a claim may find something now."""
-        moment = self.next_look()
+        moment = self.next_poll()
         return moment is not None and moment <= self.tick()
 
     def next_moment(self, limited: int | None, above: int | None = None) -> int | None:
-        """Return when a claim may find something, while messages are limited until a time, or not at all.
+        """Return when a claim may find something, if a limit lasts until `limited`; None: there is no limit.
 
-        Of messages that wait, only those whose due time is `above` another count.
+        Of waiting messages, only those with a due time `above` another count.
         """
         moments = [self.leased.first_score(), self.slots.first_score(self._named_until), self._name_again_at]
-        if self.lanes:  # the end of a message's ttl may let another of its lane in
+        if self.lanes:  # the expiry of a message may let another of its lane in
             moments.append(self.expires.first_score())
         if limited is not None:
             moments.append(None if limited == UNTIL_A_LEASE_ENDS else limited)
@@ -139,12 +139,12 @@ class QueueState:
         return min((moment for moment in moments if moment is not None), default=None)
 
     def set_slot(self, name: bytes, at: int) -> None:
-        """Have a schedule named by the first claim from a time on."""
+        """Have the first claim from a time on name a schedule."""
         self.slots.put(name, at)
         self._named_until = min(self._named_until, at - 1)
 
     def name_due_schedules(self, now: int) -> list[bytes]:
-        """List schedules whose slot has come, with their rows: of many, every time others, as the clock says."""
+        """List due schedules, with their rows. If there are many, the clock selects others each time."""
         due = [name for _, name in self.slots.up_to(now)]
         self._named_until = now
         self._name_again_at = None
@@ -155,11 +155,11 @@ class QueueState:
         return [text for name in due for text in (name, self.schedules.get(name, b""))]
 
     def announce_ends(self, ids: list[bytes]) -> None:
-        """Tell the ends of messages to those who wait for them."""
+        """Announce the ends of messages to their waiters."""
         self._ended += ids
 
     def take_ended(self) -> list[bytes]:
-        """Name the messages that have ended since the last time."""
+        """Return the messages that have ended since the last call."""
         ended, self._ended = self._ended, []
         return ended
 
@@ -185,16 +185,16 @@ class QueueState:
         return {"leased": self.leased, "dead": self.dead, "done": self.done}[place]
 
     def all_waiting(self) -> Iterator[ScoredIds]:
-        """Go through what waits, one set a priority, highest first."""
+        """Iterate over the waiting messages, one set per priority, highest first."""
         for priority in reversed(PRIORITIES):
             yield self.waiting[priority]
 
     def count_live(self) -> int:
-        """Count what waits, is parked or is leased, with a body or without."""
+        """Count the messages that wait, are parked or are leased, with or without a body."""
         return len(self.leased) + len(self.lanes) + sum(map(len, self.waiting.values()))
 
     def add(self, message: StoredMessage, due: int) -> None:
-        """Take a new message in; one of the same id makes room."""
+        """Add a new message; it replaces one with the same id."""
         if message.id in self.messages:
             self.forget(self.messages[message.id])
         self.messages[message.id] = message
@@ -203,14 +203,14 @@ class QueueState:
         self.watch_expiry(message)
 
     def move(self, message: StoredMessage, place: Place, score: int) -> None:
-        """Take a message from its place to another. A lease ends when it is left."""
+        """Move a message from its place to another. Leaving the leased place ends the lease."""
         self._take_out(message)
         self.expires.remove(message.id)
         message.place, message.lease = place, None
         self.holding(message).put(message.id, score)
 
     def wait(self, message: StoredMessage, due: int) -> None:
-        """Put a message back among those that wait."""
+        """Return a message to the waiting ones."""
         self.move(message, "waiting", due)
         self.watch_expiry(message)
 
@@ -225,21 +225,21 @@ class QueueState:
             self.end_lease(message.id)
 
     def end_lease(self, id_: bytes) -> None:
-        """Do what the end of a lease means outside: for a queue, nothing."""
+        """Apply the end of a lease to the outside. A queue needs nothing."""
 
     def renew_lease(self, id_: bytes, consumer: str) -> None:
-        """Do what a lease that runs anew means outside: for a queue, nothing."""
+        """Apply the renewal of a lease to the outside. A queue needs nothing."""
 
     def park(self, message: StoredMessage, key: bytes) -> None:
-        """Put a waiting message behind the one that its lane belongs to. Its ttl goes on."""
+        """Park a waiting message behind the owner of its lane. Its ttl continues."""
         self._take_out(message)
         message.place = "parked"
         self.lanes.park(message, key)
 
     def hand_on(self, key: bytes, id_: bytes, now: int) -> bool:
-        """End the hold of a message on its lane; tell whether another has it now: the first that is parked.
+        """End the hold of a message on its lane; return whether the first parked message owns it now.
 
-        A long lane takes turns with the others: its next one is due since now. The only one goes to its own place.
+        A long lane takes turns with the others: its next message is due now. The last one keeps its due time.
         """
         if self.lanes.owners.get(key) != id_:
             return False
@@ -255,20 +255,20 @@ class QueueState:
         return True
 
     def leave_lane(self, message: StoredMessage, now: int) -> None:
-        """Give up the lane of a message that ends, if it has one."""
+        """Release the lane of a message that ends, if it has one."""
         lease = message.lease
         key = message.key if lease is None or lease.key is None else lease.key.encode()
         if key is not None and self.hand_on(key, message.id, now):
-            self.clock = now  # or a server clock that steps back would hide the next one
+            self.clock = now  # otherwise a server clock that steps back would hide the next message
 
     def watch_expiry(self, message: StoredMessage) -> None:
-        """Note when a waiting message is over."""
+        """Store when a waiting message expires."""
         expiry = message.expiry
         if expiry is not None:
             self.expires.put(message.id, expiry)
 
     def forget(self, message: StoredMessage) -> None:
-        """Remove a message with all that belongs to it. The caller counts why."""
+        """Remove a message and all its rows. The caller counts the reason."""
         self._take_out(message)
         self.expires.remove(message.id)
         self.lost_bodies -= message.record is None
@@ -276,23 +276,23 @@ class QueueState:
         del self.messages[message.id]
 
     def free_dedup(self, message: StoredMessage) -> None:
-        """Give the dedup value of a message back that ends undelivered, unless a later message has it by now."""
+        """Free the dedup value of a message that ends undelivered, unless a later message has it now."""
         dedup = None if message.flaw else options_of(message.intact).dedup
         if dedup is not None:
             self.dedup.free(dedup, message.id)
 
     def why_undeliverable(self, message: StoredMessage) -> str | None:
-        """Say why a message cannot be delivered from here; None: it can."""
+        """Return why a message cannot be delivered from here; None: it can."""
         return message.flaw
 
     def lose_body(self, id_: bytes) -> None:
-        """Remove a record behind everybody's back."""
+        """Remove a record without any bookkeeping."""
         message = self.messages[id_]
         self.lost_bodies += message.record is not None
         message.record = None
 
     def damage(self, id_: bytes, record: bytes) -> None:
-        """Overwrite a record behind everybody's back: with a flaw, or only behind the options."""
+        """Overwrite a record without any bookkeeping: with a flaw, or only behind the options."""
         message = self.messages[id_]
         if not flaw_of(record) and (message.flaw or head_of(record) != head_of(message.intact)):
             raise ValueError("a record that can be delivered must keep its stamps, flags, priority and options")
@@ -312,19 +312,19 @@ class QueueState:
         *,
         blocks: bool = False,
     ) -> None:
-        """Make a message dead. `size` is what it counts in `bytes`; without a record the reason is that.
+        """Make a message dead. `size` is its share of `bytes`. A lost record overrides `reason`.
 
         `key` is its lane, if it is known to have one; `blocks`: the lane waits for it.
         """
         is_lost = message.record is None
-        message.why = past.of_the_ended(BODY_LOST if is_lost else reason, counts, rejects)
+        message.why = past.row_of_ended(BODY_LOST if is_lost else reason, counts, rejects)
         self.set_counts(message, None)
         self.move(message, "dead", now)
         self.count("buried", 1)
         self.count("bytes", -size)
         if not is_lost:
             self.count("dead_bytes", message.size)
-        # What cannot be delivered can neither be redriven: nobody waits for it.
+        # A message that cannot be delivered cannot be redriven either, so its lane does not wait for it.
         is_waited_for = blocks and not message.flaw
         if key is not None and not is_waited_for:
             self.hand_on(key.encode(), message.id, now)
@@ -342,9 +342,9 @@ class QueueState:
         self.count("expired", 1)
 
     def expire_some(self, now: int, brought_in: int = 0) -> int:
-        """Drop what is past its ttl, a bounded number; tell how many were looked at.
+        """Drop messages past their ttl, up to a limit; return how many were checked.
 
-        A flawed message is left to the claim that meets it.
+        A flawed message is left to the claim that finds it.
         """
         over = self.expires.up_to(now, brought_in + EXPIRED_A_CALL)
         for _, id_ in over:
@@ -356,7 +356,7 @@ class QueueState:
         return len(over)
 
     def trim(self, place: ScoredIds, kind: str, keep: Keep, now: int, added: int) -> int:
-        """Keep `dead` or `done` within its bounds: the oldest go, a bounded number, and are counted; tell how many."""
+        """Keep `dead` or `done` within its bounds: remove and count the oldest, up to a limit; return how many."""
         bytes_counter, counter = f"{kind}_bytes", {"dead": "trimmed", "done": "done_trimmed"}[kind]
         excess = len(place) - keep.count if keep.count >= 0 else 0
         held, trimmed, freed = self.stats.get(bytes_counter, 0), 0, 0

@@ -1,4 +1,4 @@
-"""A stream as a server has it: entries in the order of their ids, and groups that read them. Nothing here is ours."""
+"""A stream as a server has it: entries in the order of their ids, and groups that read them."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,13 +25,13 @@ def written_id(id_: Id) -> bytes:
 
 
 def next_id(last: Id, server_ms: int) -> Id:
-    """Make the id of what is added at a time: ids grow, also when the clock does not."""
+    """Make the id of an entry that is added at a time. Ids grow even if the clock does not."""
     ms, number = last
     return (server_ms, 0) if server_ms > ms else (ms, number + 1)
 
 
 class Entry(NamedTuple):
-    """An entry: its fields are names and values, in turn."""
+    """An entry. Its fields are names and values, in turn."""
 
     id: Id
     fields: Sequence[bytes]
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Pending:
-    """An entry that was handed out and not acked."""
+    """An entry that was delivered and not acked."""
 
     consumer: bytes
     delivered_ms: int
@@ -55,7 +55,7 @@ class Consumer:
 
 
 class ConsumerGroup:
-    """What the stream knows of a group: how far it has read, and who holds what."""
+    """The stream's state of a group: its last read entry, and the holders of pending entries."""
 
     def __init__(self, last: Id) -> None:
         self.last = last
@@ -64,39 +64,39 @@ class ConsumerGroup:
         self._order: list[Id] = []
 
     def __len__(self) -> int:
-        """Count what is pending."""
+        """Count the pending entries."""
         return len(self._order)
 
     def pending_from(self, begin: Id, *, is_included: bool = True) -> Iterator[tuple[Id, Pending]]:
-        """Go through what is pending, in the order of ids."""
+        """Iterate over the pending entries, in the order of ids."""
         at = (bisect_left if is_included else bisect_right)(self._order, begin)
         return ((id_, self._pending[id_]) for id_ in self._order[at:])
 
     @property
     def first_pending(self) -> Id | None:
-        """The smallest id that is pending."""
+        """The smallest pending id."""
         return self._order[0] if self._order else None
 
     def see(self, consumer: bytes, server_ms: int) -> None:
-        """Note that a consumer was heard of."""
+        """Store the time of a consumer's last call."""
         self.consumers.setdefault(consumer, Consumer(server_ms)).seen_ms = server_ms
 
     def give(self, id_: Id, consumer: bytes, server_ms: int) -> None:
-        """Hand an entry out to a consumer that was seen: it is pending from now on, whoever had it."""
+        """Deliver an entry to a consumer that was seen. It is pending for that consumer from now on."""
         self.ack(id_)
         self._pending[id_] = Pending(consumer, server_ms, 1)
         insort(self._order, id_)
         self.consumers[consumer].pending += 1
 
     def ack(self, id_: Id) -> None:
-        """Let an entry be pending no more."""
+        """Remove an entry from the pending ones."""
         row = self._pending.pop(id_, None)
         if row is not None:
             del self._order[bisect_left(self._order, id_)]
             self.consumers[row.consumer].pending -= 1
 
     def claim(self, id_: Id, consumer: bytes, server_ms: int, *, is_there: bool, forces: bool) -> None:
-        """Give an entry to a consumer that was seen, without counting a delivery. One that is gone is nobody's."""
+        """Give an entry to a consumer that was seen, without counting a delivery. Ack it if it is no longer stored."""
         row = self._pending.get(id_)
         if not is_there:
             self.ack(id_)
@@ -114,12 +114,12 @@ class ConsumerGroup:
 
 
 class Stream:
-    """The entries, and the groups by their names. It may not be there: then it is empty."""
+    """The entries, and the groups by name. A stream that does not exist is empty."""
 
     def __init__(self) -> None:
         self.is_there = False
         self.last = BEGINNING
-        """The id given last, whatever became of its entry."""
+        """The id given last, even if its entry has been removed."""
         self.groups: dict[bytes, ConsumerGroup] = {}
         self._ids: list[Id] = []
         self._fields: dict[Id, Sequence[bytes]] = {}
@@ -174,7 +174,7 @@ class Stream:
         return len(self._ids) - bisect_right(self._ids, id_)
 
     def trim_to(self, length: int) -> None:
-        """Remove the oldest entries, so that not more are left."""
+        """Remove the oldest entries, so that at most `length` are left."""
         self._remove_first(max(len(self._ids) - length, 0))
 
     def trim_before(self, id_: Id) -> None:
@@ -182,7 +182,7 @@ class Stream:
         self._remove_first(bisect_left(self._ids, id_))
 
     def trim_up_to(self, id_: Id) -> None:
-        """Remove the entries up to an id, with it."""
+        """Remove the entries up to and including an id."""
         self._remove_first(bisect_right(self._ids, id_))
 
     def _remove_first(self, count: int) -> None:
@@ -191,7 +191,7 @@ class Stream:
         del self._ids[:count]
 
     def add_group(self, name: bytes, behind: bytes) -> bool:
-        """Make a group that begins behind an id, `$` for the last; False: it was there. The stream is, from now on."""
+        """Make a group that begins behind an id, `$` for the last; False: it existed. This creates the stream."""
         self.is_there = True
         if name in self.groups:
             return False
@@ -199,11 +199,11 @@ class Stream:
         return True
 
     def position(self, behind: bytes) -> Id:
-        """Read where a group begins."""
+        """Read the position at which a group begins."""
         return self.last if behind == b"$" else read_id(behind)
 
     def read_group(self, group: ConsumerGroup, consumer: bytes, count: int, server_ms: int) -> list[Entry]:
-        """Hand the next entries out to a consumer of a group."""
+        """Deliver the next entries to a consumer of a group."""
         group.see(consumer, server_ms)
         entries = self.behind(group.last, count)
         for entry in entries:
@@ -214,7 +214,7 @@ class Stream:
     def claim(
         self, group: ConsumerGroup, consumer: bytes, ids: Iterable[Id], server_ms: int, *, forces: bool = False
     ) -> None:
-        """Give entries to a consumer, those that are pending or, with `forces`, any."""
+        """Give entries to a consumer: pending ones or, with `forces`, any."""
         group.see(consumer, server_ms)
         for id_ in ids:
             group.claim(id_, consumer, server_ms, is_there=id_ in self, forces=forces)

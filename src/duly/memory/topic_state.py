@@ -11,19 +11,19 @@ from duly.memory.stream import BEGINNING, ConsumerGroup, Id, Stream, read_id
 
 
 class TopicState(QueueState):
-    """A topic: its stream, and what is to enter it later. Its counters are all that a server has in `meta`."""
+    """A topic: its stream, and its delayed entries. Its counters are all that a server has in `meta`."""
 
     def clear(self) -> None:
-        """Begin as one that was never used."""
+        """Reset to a topic that was never used."""
         super().clear()
         self.stream = Stream()
 
-    def next_look_behind(self, entry: Id) -> int | None:
-        """Return when there may be an entry behind another one; a time that has come: now."""
+    def next_poll_behind(self, entry: Id) -> int | None:
+        """Return when there may be an entry behind another one; a time in the past: now."""
         return 0 if self.stream.count_behind(entry) else self.waiting[0].first_score()
 
     def let_in(self) -> int | None:
-        """Let what has waited for its time enter the stream, a bounded number.
+        """Move due entries into the stream, up to a limit.
 
         Returns the microseconds until the next one is due: 0 if there are more, None if there is none.
         """
@@ -39,7 +39,7 @@ class TopicState(QueueState):
         return None if following is None else max(following - now, 0)
 
     def _let_one_in(self, message: StoredMessage, now: int) -> int:
-        """Make an entry of a message; tell how large it was. What somebody else overwrote is a dead letter then."""
+        """Make an entry of a message; return its size. A message that was overwritten becomes a dead letter."""
         flaw = self.why_undeliverable(message)
         if flaw is not None:
             self.bury_flawed(message, flaw, message.size, now)
@@ -52,7 +52,7 @@ class TopicState(QueueState):
         return message.size
 
     def why_undeliverable(self, message: StoredMessage) -> str | None:
-        """Say why a message cannot become an entry: it is read to its end."""
+        """Return why a message cannot become an entry. It is read to its end."""
         if message.flaw is None:
             try:
                 fields_of(message.intact)
@@ -64,7 +64,7 @@ class TopicState(QueueState):
         """Remove entries that every group has acked."""
         if not self.stream.groups:
             return
-        # All that lies before the first entry that some group has not read, or has pending, is done with.
+        # Every entry before the first one that is unread or pending in some group is finished.
         unread_behind = min(group.last for group in self.stream.groups.values())
         pending = [group.first_pending for group in self.stream.groups.values()]
         held = min((id_ for id_ in pending if id_ is not None), default=None)
@@ -81,18 +81,18 @@ class GroupState(QueueState):
         self.topic = topic
         self.name = name
         self.frees = False
-        """Whether entries that every group has acked are removed, as whoever calls says."""
+        """Whether entries that every group has acked are removed. The caller sets it."""
         self._is_put_off = False
         self._is_left_to_free = False
         super().__init__()
 
     def clear(self) -> None:
-        """Begin as one that was never used."""
+        """Reset to a group that was never used."""
         super().clear()
         self.fed: Id | None = None
         """The largest id that was ever read."""
         self.swept: int | None = None
-        """When it was last looked for what others hold."""
+        """The time of the last search for entries that other programs hold."""
 
     @property
     def is_known(self) -> bool:
@@ -101,57 +101,57 @@ class GroupState(QueueState):
 
     @property
     def consumers(self) -> ConsumerGroup | None:
-        """What the stream knows of the group."""
+        """The stream's state of the group."""
         return self.topic.stream.groups.get(self.name)
 
-    def tell_time(self, server_us: int) -> None:
-        """Note the server's time, of the call that is being carried out."""
-        super().tell_time(server_us)
-        self.topic.tell_time(server_us)
+    def set_time(self, server_us: int) -> None:
+        """Set the server's time, of the call that is being executed."""
+        super().set_time(server_us)
+        self.topic.set_time(server_us)
 
-    def next_look(self) -> int | None:
+    def next_poll(self) -> int | None:
         """Return when a claim may find something: a message of the store, or an entry."""
-        stored = super().next_look()
+        stored = super().next_poll()
         if self.paused is not None or self.is_limited:
             return stored
-        entry = self.topic.next_look_behind(BEGINNING if self.consumers is None else self.consumers.last)
+        entry = self.topic.next_poll_behind(BEGINNING if self.consumers is None else self.consumers.last)
         return entry if stored is None else stored if entry is None else min(stored, entry)
 
     def end_lease(self, id_: bytes) -> None:
-        """Ack the entry: it is done with, or has its place in the store."""
+        """Ack the entry: it is finished, or has its place in the store."""
         self.ack([read_id(id_)])
 
     def renew_lease(self, id_: bytes, consumer: str) -> None:
-        """Let the pending list say that the holder is not silent: others go by that."""
+        """Show in the pending list that the holder is alive. Other programs rely on it."""
         if self.consumers is not None:
             self.topic.stream.claim(self.consumers, consumer.rstrip(" ").encode(), [read_id(id_)], self.server_ms)
 
     def ack(self, ids: Iterable[Id]) -> None:
-        """Let entries be pending no more; if the topic keeps none, free what all groups are done with."""
+        """Remove entries from the pending ones. If the topic keeps none, free those that all groups have finished."""
         for id_ in ids:
             if self.consumers is not None:
                 self.consumers.ack(id_)
             self.free()
 
     def free(self) -> None:
-        """Remove entries that every group has acked, if the topic keeps none; if that is put off, in the end."""
+        """Remove entries that every group has acked, if the topic keeps none. If freeing is deferred, do it later."""
         if self._is_put_off:
             self._is_left_to_free = True
         elif self.frees:
             self.topic.free_acked()
 
-    def put_freeing_off(self) -> None:
-        """Free what is to be freed later: a claim may hand out again what it has just taken back."""
+    def defer_freeing(self) -> None:
+        """Defer freeing: a claim may deliver an entry again that it has just taken back."""
         self._is_put_off, self._is_left_to_free = True, False
 
-    def free_at_last(self) -> None:
-        """Free what was put off."""
+    def free_deferred(self) -> None:
+        """Do the deferred freeing."""
         self._is_put_off = False
         if self._is_left_to_free:
             self.free()
 
     def first_unread(self) -> Id | None:
-        """Name the first entry that the group has not read."""
+        """Return the first entry that the group has not read."""
         found = [] if self.consumers is None else self.topic.stream.behind(self.consumers.last, 1)
         return found[0].id if found else None
 

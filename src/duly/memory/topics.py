@@ -1,4 +1,4 @@
-"""What is done with a topic itself: publish, read_topic, topic_stats, tidy_topic, delete_topic."""
+"""Operations on a topic: publish, read_topic, topic_stats, tidy_topic, delete_topic."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 from duly._core.bounds import BYTES_A_CALL, GONE_MS, WINDOWS_A_CALL
 from duly._core.publishing import BODY
 from duly.memory.calls import Kept
-from duly.memory.retaining import retain
+from duly.memory.retention import retain
 from duly.memory.state import Keep
 from duly.memory.stream import Entry, written_id
 from duly.memory.topic_state import TopicState
 
 
 class _Publication(NamedTuple):
-    """What is to become an entry."""
+    """A message that is to become an entry."""
 
     dedup: bytes
     window: int
@@ -33,7 +33,7 @@ def _publications(is_plain: bool, args: list[bytes]) -> Iterator[_Publication]: 
 
 def publish(topic: TopicState, args: list[bytes]) -> Kept:
     """Add entries to the stream, once per dedup value, and keep it within its bounds."""
-    topic.let_in()  # before these: the stream has the order of time
+    topic.let_in()  # before these: the stream is in the order of time
     now, is_plain, ids, windows, published = topic.tick(), args[3] == b"1", list[bytes](), 0, 0
     for dedup, window, fields in _publications(is_plain, args[4:]):
         id_ = topic.dedup.first(dedup, now) if dedup else None
@@ -55,7 +55,7 @@ def publish(topic: TopicState, args: list[bytes]) -> Kept:
 
 
 def read_topic(topic: TopicState, args: list[bytes]) -> list[Any]:
-    """Look at entries without a group."""
+    """Show entries without a group."""
     begin, limit = args[0], int(args[1])
     next_us, stream = topic.let_in(), topic.stream
     last = b"0-0" if stream.last_entry is None else written_id(stream.last_entry)
@@ -98,7 +98,7 @@ def _meta(topic: TopicState) -> dict[str, int]:
 
 
 def tidy_topic(topic: TopicState, args: list[bytes]) -> int:
-    """Do what is overdue, a bounded part of it; 1: there may be more."""
+    """Do the overdue cleanup, up to a limit; 1: there may be more."""
     now, next_us = topic.tick(), topic.let_in()
     retain(topic, Keep(*map(int, args[:3])))
     if args[3] == b"1":
@@ -112,7 +112,7 @@ def tidy_topic(topic: TopicState, args: list[bytes]) -> int:
 
 
 def delete_topic(topic: TopicState, _args: list[bytes]) -> Kept:
-    """Remove the stream, and all that waits to enter it; 1: there was something."""
+    """Remove the stream, and the delayed entries; 1: there was something."""
     was_there = bool(topic.stream.is_there or topic.messages or topic.dedup or topic.is_known)
     topic.clear()
     return Kept(int(was_there))

@@ -1,4 +1,4 @@
-"""Keys of the user in `memory://`: as much of Redis as a commit may use, and no more."""
+"""Keys of the user in `memory://`: the part of Redis that a commit may use."""
 
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
@@ -18,12 +18,12 @@ _EMPTY: Final[dict[str, Any]] = {"hash": dict, "set": set, "zset": dict, "list":
 
 
 class HyperLogLog(set[bytes]):
-    """What PFADD makes: here it counts exactly."""
+    """The value that PFADD makes. In memory it counts exactly."""
 
 
 @dataclass
 class Value:
-    """What a key holds. Times are milliseconds of the server's clock."""
+    """The value of a key. Times are milliseconds of the server's clock."""
 
     kind: Kind
     content: Any
@@ -34,13 +34,13 @@ class Value:
 
 
 class UserKeys:
-    """A store of keys. It believes what it is told: whether a command can be carried out is asked before."""
+    """A store of keys. It does not validate commands: the caller checks beforehand whether they can be executed."""
 
     def __init__(self) -> None:
         self._values: dict[bytes, Value] = {}
 
     def find(self, key: bytes, now: int) -> Value | None:
-        """Give what a key holds, unless it has expired."""
+        """Return the value of a key, unless it has expired."""
         value = self._values.get(key)
         if value is not None and value.ends is not None and value.ends <= now:
             del self._values[key]
@@ -48,11 +48,11 @@ class UserKeys:
         return value
 
     def clear(self) -> None:
-        """Remove all."""
+        """Remove all keys."""
         self._values.clear()
 
     def run(self, effect: Effect, now: int) -> Reply:
-        """Carry one command out, and answer as a server does."""
+        """Execute one command, and answer as a server does."""
         value = self.find(effect.key, now)
         reply: Reply = getattr(self, f"_{_GROUPS.get(effect.name, effect.name.lower())}")(effect, value, now)
         value = self._values.get(effect.key)
@@ -222,16 +222,16 @@ _GROUPS: Final = {
     "PSETEX": "setex", "UNLINK": "del", "PEXPIRE": "expire", "INCR": "incrby", "DECR": "incrby", "DECRBY": "incrby",
     "HDEL": "remove", "SREM": "remove", "ZREM": "remove",
 }  # fmt: skip
-"""Commands that are carried out by the method of another."""
+"""Commands that the method of another command executes."""
 
 
 def _decimal(text: bytes) -> Decimal:
-    """Read a number. That of a 0 may have an exponent beyond all decimal numbers."""
+    """Read a number. A 0 may have an exponent beyond all decimal numbers."""
     return Decimal(text.decode()) if float(text) else Decimal(0)
 
 
 def _summed(text: bytes, added: bytes) -> bytes:
-    """Add decimal numbers and write the sum as a server does: at most 17 decimals, no zeros behind them."""
+    """Add decimal numbers and write the sum as a server does: at most 17 decimals, no trailing zeros."""
     with localcontext() as context:
         context.prec = _DIGITS
         total = (_decimal(text) + _decimal(added)).quantize(_DECIMALS)

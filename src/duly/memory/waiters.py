@@ -1,6 +1,6 @@
-"""Who waits for something of a queue or topic, and who of them has to look after a change.
+"""The waiters of a queue or topic, and the choice of those that have to claim after a change.
 
-Nothing is handed to a waiter: whether a claim may find something is read off the queue itself.
+A waiter is not given anything: the queue itself shows whether a claim may find something.
 """
 
 from collections.abc import Callable
@@ -14,24 +14,24 @@ from duly.memory.topic_state import TopicState
 Callback = Callable[[], None]
 
 _IN_TIME_US: Final = 1_000
-"""Who looks at most this much later looks in time: the clocks of a topic and its groups are some ticks apart."""
+"""A waiter that polls at most this much later is in time: the clocks of a topic and its groups differ by some ticks."""
 
 
 class _Waiter(NamedTuple):
     callback: Callback
-    looks_at: float
-    """When it looks by itself, by the queue's clock."""
+    polls_at: float
+    """When it polls anyway, by the queue's clock."""
     entry: Id | None
-    """Of a reader of a topic: it waits for what is behind this entry."""
+    """Of a reader of a topic: it waits for entries behind this one."""
 
 
-def _is_late(looks_at: float, moment: float) -> bool:
-    """Tell whether one who looks by itself at a time comes too late for a moment."""
-    return moment == 0 or looks_at > moment + _IN_TIME_US
+def _is_late(polls_at: float, moment: float) -> bool:
+    """Return whether a waiter that polls at a time is too late for a moment."""
+    return moment == 0 or polls_at > moment + _IN_TIME_US
 
 
 class Waiters:
-    """Those who wait for something of one queue, in the order in which they came."""
+    """The waiters of one queue, in the order of their arrival."""
 
     def __init__(self, state: QueueState) -> None:
         self._state = state
@@ -41,45 +41,45 @@ class Waiters:
         return len(self._rows)
 
     def moment(self, entry: Id | None = None) -> float:
-        """Return when it is worth looking: 0 for now."""
+        """Return when a poll may find something: 0 for now."""
         state = self._state
         if entry is None:
-            moment = state.next_look()
+            moment = state.next_poll()
         else:
             assert isinstance(state, TopicState)
-            moment = state.next_look_behind(entry)
+            moment = state.next_poll_behind(entry)
         return inf if moment is None else 0 if moment <= state.tick() else moment
 
-    def add(self, callback: Callback, looks_at: float | None = None, entry: Id | None = None) -> bool:
-        """Have `callback` called once, when something comes before `looks_at`; False: it has come already.
+    def add(self, callback: Callback, polls_at: float | None = None, entry: Id | None = None) -> bool:
+        """Call `callback` once, when something comes before `polls_at`; False: it has come already.
 
-        Without `looks_at`, the caller looks at the moment that is worth it as things are.
+        Without `polls_at`, the caller polls when, as things are, a poll may find something.
         """
         moment = self.moment(entry)
-        looks_at = moment if looks_at is None else looks_at
-        if _is_late(looks_at, moment):
+        polls_at = moment if polls_at is None else polls_at
+        if _is_late(polls_at, moment):
             return False
-        self._rows.append(_Waiter(callback, looks_at, entry))
+        self._rows.append(_Waiter(callback, polls_at, entry))
         return True
 
     def remove(self, callback: Callback) -> bool:
-        """Wait no longer; False: it was called, or is about to be."""
+        """Stop waiting; False: it was called, or is about to be."""
         count = len(self._rows)
         self._rows = [row for row in self._rows if row.callback != callback]
         return len(self._rows) < count
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all waiters."""
         self._rows.clear()
 
     def take_late(self) -> list[Callback]:
-        """Take out those who would look too late: of a topic's readers all, of consumers one if none is in time."""
+        """Remove and return late waiters: every reader of a topic that is late; one consumer, if none is in time."""
         if not self._rows:
             return []
         if isinstance(self._state, TopicState):
-            late = [row for row in self._rows if _is_late(row.looks_at, self.moment(row.entry))]
+            late = [row for row in self._rows if _is_late(row.polls_at, self.moment(row.entry))]
         else:
             moment = self.moment()
-            late = self._rows[:1] if all(_is_late(row.looks_at, moment) for row in self._rows) else []
+            late = self._rows[:1] if all(_is_late(row.polls_at, moment) for row in self._rows) else []
         self._rows = [row for row in self._rows if row not in late]
         return [row.callback for row in late]

@@ -1,4 +1,4 @@
-"""Arguments as a server receives them, and stored rows as it would answer them."""
+"""Arguments as a server receives them, and stored rows as a server returns them."""
 
 import struct
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 def arguments(args: Sequence[Arg]) -> list[bytes]:
-    """Turn the arguments of a call into what travels."""
+    """Convert the arguments of a call to bytes, as they are sent."""
     return [arg if isinstance(arg, bytes) else str(arg).encode() for arg in args]
 
 

@@ -13,11 +13,11 @@ from duly.memory.engine import Engine
 def empty(app: Duly | AsyncDuly) -> None:
     """Remove all queues, topics and schedules of an app on `memory://`, and free its locks. Its handlers stay.
 
-    What `once` and the list of workers know is forgotten, too, and the keys of the user in its store are removed.
+    The records of `once`, the list of workers and the user's keys in its store are removed as well.
     """
     engine = memory_engine(app)
     if engine is None:
-        raise UsageError(f"empty is for memory://, not for {app!r}: what is on a server may be somebody's")
+        raise UsageError(f"empty is for memory://, not for {app!r}: the data on a server may belong to other programs")
     with Duly(app, namespace=app.namespace) as same:
         for schedule in same.schedules():
             same.unschedule(schedule.name)

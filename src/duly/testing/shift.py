@@ -123,7 +123,7 @@ class Shift:
         self._noted: dict[AnyDelivery, Noted] = {}
         self._progress = asyncio.Event()
         self.next_at: int | None = None
-        """When, in microseconds, the last look at all queues foresaw the next message. None: it foresaw none."""
+        """When, in microseconds, the next message is due, as of the last poll of all queues. None: there is none."""
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -187,12 +187,12 @@ class Shift:
         return self._dispatchers[job.runtime].run_here(job.item)
 
     async def settle(self, job: Job, conclusion: Conclusion) -> list[Handled]:
-        """Tell the server how that ended."""
+        """Report the outcome to the server."""
         self._dispatchers[job.runtime].settle(job.item, conclusion)
         return await self._report(job)
 
     async def run_async(self, job: Job) -> list[Handled]:
-        """Run a handler that is an `async def`, and tell the server how it ended."""
+        """Run a handler that is an `async def`, and report its outcome to the server."""
         self._dispatchers[job.runtime].run_async(job.item)
         return await self._report(job)
 

@@ -1,13 +1,13 @@
 -- Lanes (I7): one message of a key is in flight at a time. `lanes` has the id of the lane's owner, and a mark whether
 -- messages are parked behind it, which saves a search in `parked` when the lane is handed on. While any lane is in use
--- there is one field more, an encoding guard. It is too long for the compact encoding of a hash, in which every look-up
+-- there is one field more, an encoding guard. It is too long for the compact encoding of a hash, in which every lookup
 -- is a linear search.
 
 -- @include lib/clock.lua
 
 local LANES_GUARD_FIELD, LANES_GUARD = '', string.rep('\1', 65) -- no key is empty
 local NONE_PARKED, SOME_PARKED, NONE_PARKED_BYTE = '-', '+', 45
--- Long enough that no member fits into the compact encoding of a sorted set, in which every look-up is a linear search.
+-- Long enough that no member fits into the compact encoding of a sorted set, in which every lookup is a linear search.
 local DUE_DIGITS = 64
 local NO_TIME = 9007199254740992 -- microseconds, in the year 2255
 

@@ -1,5 +1,5 @@
 -- The sorted set of leases, id -> deadline. While anything is leased it has one member more, the encoding guard at
--- +inf. It is too long for the compact encoding, in which every look-up is a linear search. On Valkey 9.1 this saves
+-- +inf. It is too long for the compact encoding, in which every lookup is a linear search. On Valkey 9.1 this saves
 -- 1.1 us per message in a claim of 100. The guard consists of control characters, so it cannot be an id. Lease texts
 -- are longer than 64 bytes for the same reason.
 

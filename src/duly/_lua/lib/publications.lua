@@ -12,7 +12,7 @@ local WINDOWS_A_CALL, MOST_TEXTS = 100, 7000 -- more do not fit on the stack
 -- Returns the keys of a topic that begin at a position of KEYS, and the position after them.
 -- @keys publishing_keys of publish
 
--- Returns what is wrong with the entries in ARGV[first] to ARGV[last], or nil.
+-- Returns the first problem of the entries in ARGV[first] to ARGV[last], or nil.
 local function problem_of_entries(first, last)
   local at = first
   while at <= last do

@@ -10,7 +10,7 @@ do
   -- @include lib/stream_groups.lua
 
   -- Whether the group has not read an entry yet. Rows of such an entry come from another program. After a seek
-  -- backwards the group has read more than the stream says: `fed` has the last entry.
+  -- backwards the group has read more than the stream shows: `fed` has the last entry.
   function is_unread(id)
     local group, fed = find_group(STREAM, group_of(keys.leased)), redis.call('HGET', keys.meta, 'fed')
     if not is_entry_id(id) or not (group or fed) then

@@ -1,4 +1,4 @@
-"""claim in a group: beside what the group has in its store, it is given what the stream has and it has not read."""
+"""claim in a group: it takes messages of the group's store, then entries of the stream that the group has not read."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from duly._core.codec import Lease
 from duly._core.publishing import opened
 from duly.memory import groups
 from duly.memory.calls import Kept
-from duly.memory.claiming import Round, Terms, carried_out
+from duly.memory.claims import Round, Terms, carried_out
 from duly.memory.entries import record_of
 from duly.memory.message import StoredMessage
 from duly.memory.state import QueueState
@@ -20,19 +20,19 @@ _FIRST_FEED: Final = 13
 
 
 def claim(group: GroupState, args: list[bytes]) -> Kept:
-    """Take what is due, then what the stream has, and note who holds it until when."""
+    """Take due messages, then entries of the stream, and store the holder and the deadline of each."""
     return carried_out(GroupRound.of(group, args))
 
 
 class _Filter:
-    """What the headers of an entry must be: for each that is named, one of the values."""
+    """The values that an entry's headers must have: for each named header, one of several."""
 
     def __init__(self, pairs: Sequence[bytes]) -> None:
         self._wanted: defaultdict[str, set[str]] = defaultdict(set)
         for name, value in zip(pairs[0::2], pairs[1::2], strict=True):
             self._wanted[name.decode()].add(value.decode())
 
-    def lets_pass(self, entry: Entry) -> bool:
+    def accepts(self, entry: Entry) -> bool:
         if not self._wanted:
             return True
         headers = opened(entry.fields).headers
@@ -40,7 +40,7 @@ class _Filter:
 
 
 class GroupRound(Round):
-    """One claim of a group at work."""
+    """One claim of a group while it is executed."""
 
     def __init__(self, group: GroupState, terms: Terms, start: bytes, filter_: _Filter) -> None:
         super().__init__(group, terms)
@@ -50,11 +50,11 @@ class GroupRound(Round):
         self._filter = filter_
         self._fed = group.fed
         self._again: set[Id] = set()
-        """What was taken from the store: it is pending when the claim is over, if the stream has it then."""
+        """Messages taken from the store. They become pending at the end of the claim if their entries still exist."""
         self._next_entry: int | None = None
-        group.put_freeing_off()
+        group.defer_freeing()
         self._clock = self.now
-        """Each entry has its own tick, so that the group has the order of the stream."""
+        """Each entry has its own tick, so that the group keeps the order of the stream."""
 
     @classmethod
     def of(cls, queue: QueueState, args: Sequence[bytes]) -> Self:
@@ -66,14 +66,14 @@ class GroupRound(Round):
     def _reclaim(self, message: StoredMessage, lease: Lease) -> bool:
         is_dead = super()._reclaim(message, lease)
         if self._group.consumers is not None:
-            # It leaves no trace; should it live, its next read makes it known again.
+            # It leaves no trace. If it is alive, its next read makes it known again.
             self._group.consumers.forget_idle(lease.consumer.rstrip(" ").encode())
         return is_dead
 
     def prepare(self) -> None:
-        """Let in what is due in the topic. There are no other programs here from which to take anything over."""
+        """Move due entries of the topic into the stream. There are no other programs to take entries over from."""
         if len(self.reclaimed) == 4 * RECLAIMED_A_CALL:
-            self._is_full = True  # there are more, perhaps earlier ones: nothing goes before they have their places
+            self._is_full = True  # there are more, perhaps earlier ones: they must get their places first
         self._next_entry = self._group.topic.let_in()
         is_time = self.now - (self._group.swept or 0) >= self._terms.lease_us / 2
         if is_time and self._group.swept is not None:
@@ -82,14 +82,14 @@ class GroupRound(Round):
             self._group.swept = self.now
 
     def take(self) -> None:
-        """Take what may be handed out, and free what every group is done with then."""
+        """Take the messages that may be delivered, then free entries that every group has finished."""
         super().take()
         if self.queue.paused is None:
             self._read_on()
-        self._group.free_at_last()
+        self._group.free_deferred()
 
     def _read_on(self) -> None:
-        """Take entries behind what was due in the store, and let all that is taken be pending."""
+        """Take entries after the due messages of the store, and make everything that was taken pending."""
         self._again = {read_id(message.id) for message in self.taken}
         if self._wants_more:
             self._read_entries()
@@ -110,7 +110,7 @@ class GroupRound(Round):
                 self._is_full = self._wants_more
 
     def _next_entries(self, count: int) -> list[Entry]:
-        """Read on under the consumer's name."""
+        """Read the next entries under the consumer's name."""
         if self._group.consumers is None:
             groups.create(self._group, self._beginning())
         assert self._group.consumers is not None
@@ -118,32 +118,32 @@ class GroupRound(Round):
         return stream.read_group(self._group.consumers, self._consumer, count, self._group.server_ms)
 
     def _beginning(self) -> bytes:
-        """Tell where a group begins that the stream does not know: where the caller says.
+        """Return where a group begins that the stream does not know: the caller sets it.
 
-        One that somebody has removed does not begin behind entries that it never had: it goes on where it was, and
-        in a stream that is new as well, with the first.
+        A group that another program has removed must not skip entries that it never had. It continues where it was, or,
+        if the stream is new as well, with the first entry.
         """
         if self._start != b"$" or self._fed is None:
             return self._start
         return b"0" if self._group.topic.stream.last < self._fed else written_id(self._fed)
 
     def _take_entry(self, entry: Entry) -> None:
-        """Store an entry that the group wants, and lease it if it is its turn."""
+        """Store an entry that the group wants, and lease it if it has its turn."""
         self._group.fed = max(self._group.fed or entry.id, entry.id)
         if self._fed is not None and entry.id <= self._fed and self._is_live(entry):
             return
-        if self._filter.lets_pass(entry):
+        if self._filter.accepts(entry):
             self._store(entry)
-        else:  # it is nothing to this group
+        else:  # the group does not want it
             self._group.ack([entry.id])
             self._group.count("filtered", 1)
 
     def _is_live(self, entry: Entry) -> bool:
-        """Tell whether an entry that is read again is where it belongs. A dead one begins anew, unless filtered now."""
+        """Return whether an entry that is read again is in its place. A dead one that passes the filter starts over."""
         message = self._group.messages.get(written_id(entry.id))
         if message is None:
             return False
-        if message.place == "dead" and self._filter.lets_pass(entry):
+        if message.place == "dead" and self._filter.accepts(entry):
             self._group.forget(message)
             self._group.count("dead_bytes", -message.size)
             self._group.count("redriven", 1)
@@ -171,19 +171,19 @@ class GroupRound(Round):
         group.count("bytes", message.size)
 
     def note_clock(self) -> None:
-        """Note the time of what was done."""
+        """Store the time of the claim."""
         super().note_clock()
         if self._clock > self.now:
             self._group.clock = self._clock
 
     def next_moment(self) -> int | None:
-        """Return when a claim may find more, also because a delayed publish enters the stream."""
+        """Return when a claim may find more. A delayed publish that enters the stream counts as well."""
         stored, wait = super().next_moment(), self._next_entry
         entry = None if wait is None else self.now + wait
         return entry if stored is None else stored if entry is None else min(stored, entry)
 
     def position(self, next_us: int) -> list[list[bytes]]:
-        """Say behind which entry to wait. There are no bells: the engine knows what a claim may find."""
+        """Return the entry to wait behind. There are no wake tokens: the engine knows what a claim may find."""
         if next_us == 0 or self._terms.then == b"leave":
             return [[]]
         group = self._group.consumers

@@ -1,4 +1,4 @@
-"""Tries the effects of a commit before the first is carried out, as lib/effects.lua does, with the same answers."""
+"""Tries the effects of a commit before the first one is applied, as lib/effects.lua does, with the same answers."""
 
 import re
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def _float_of(text: bytes) -> float | None:
 
 @dataclass
 class _Cell:
-    """A value that may be a number; with `made_by` and without a number, one that only the server knows."""
+    """A value that may be a number. With `made_by` and without a number, only the server knows it."""
 
     text: bytes = b"0"
     number: float | None = None
@@ -71,7 +71,7 @@ class _Cell:
 
 @dataclass
 class _View:
-    """What a key will be when it is an effect's turn."""
+    """The expected state of a key at the time of an effect."""
 
     kind: str = "none"
     cell: _Cell = field(default_factory=_Cell)
@@ -96,7 +96,7 @@ class Trial:
         self._views: dict[bytes, _View] = {}
 
     def problem(self, effect: Effect) -> str | None:
-        """Say why an effect cannot be carried out after those that were tried before it."""
+        """Return why an effect cannot be applied after those that were tried before it."""
         view = self._views.setdefault(effect.key, self._view(effect.key))
         kind = _KINDS.get(effect.name)
         if kind is None:

@@ -1,4 +1,4 @@
-"""Looking without touching: get, await_end, list, stats, pending."""
+"""Inspection without changes: get, await_end, list, stats, pending."""
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -11,7 +11,7 @@ from duly.memory.message import StoredMessage
 from duly.memory.state import QueueState
 
 _BEHIND: Final = 1 << 63
-"""More than any time."""
+"""Later than any time."""
 
 
 def _rows(message: StoredMessage) -> list[bytes]:
@@ -19,7 +19,7 @@ def _rows(message: StoredMessage) -> list[bytes]:
 
 
 def get(queue: QueueState, args: list[bytes]) -> list[Any]:
-    """Show all that is known of one message."""
+    """Show everything that is known about one message."""
     message = queue.find(args[1])
     if message is None:
         return []
@@ -31,20 +31,20 @@ def get(queue: QueueState, args: list[bytes]) -> list[Any]:
 
 
 def _place_of_owner(queue: QueueState, message: StoredMessage, owner: bytes) -> tuple[bytes, int]:
-    """Say where the one is that a message is behind of."""
+    """Return the place of the message that owns the lane of another one."""
     other = queue.find(owner) if owner != message.id else None
     return (b"", 0) if other is None else (other.place.encode(), queue.score_of(other))
 
 
 def _count_ahead(queue: QueueState, message: StoredMessage, now: int) -> int:
-    """Count what is due and comes before a message that is due."""
+    """Count the due messages that come before a due message."""
     higher = [priority for priority in queue.priorities_in_use if priority > message.priority]
     in_front = [id_ for _, id_ in queue.waiting[message.priority].up_to(now)].index(message.id)
     return sum(queue.waiting[priority].count_up_to(now) for priority in higher) + in_front
 
 
 def await_end(queue: QueueState, args: list[bytes]) -> list[Any]:
-    """Show how a message ended. While it lives, answer as if no end had been told: the engine tells it."""
+    """Show how a message ended. While it lives, answer that no end was announced: the engine announces it."""
     message = queue.find(args[1])
     if message is None or _is_expired(queue, message):
         return []
@@ -54,7 +54,7 @@ def await_end(queue: QueueState, args: list[bytes]) -> list[Any]:
 
 
 def _is_expired(queue: QueueState, message: StoredMessage) -> bool:
-    """Tell whether a message waits, past its ttl: it is never delivered, and the next call that looks removes it."""
+    """Return whether a message waits past its ttl. It is never delivered; the next call that finds it removes it."""
     if message.place not in ("waiting", "parked") or message.flaw:
         return False
     return message.expiry is not None and message.expiry <= queue.server_us
@@ -64,7 +64,7 @@ class _Row(NamedTuple):
     """A message of a list, in the order of the list."""
 
     rank: int | Parked
-    """Minus the priority, for what waits; where it is, for what is parked."""
+    """Minus the priority of a waiting message; the row of a parked one."""
     score: int
     id: bytes
 
@@ -152,7 +152,7 @@ def stats(queue: QueueState, _args: list[bytes]) -> list[Any]:
 
 
 def pending(queue: QueueState, args: list[bytes]) -> list[Any]:
-    """Show a page of the leases that are out."""
+    """Show a page of the active leases."""
     offset, limit = int(args[0]), int(args[1])
     reply: list[Any] = [queue.tick()]
     for deadline, id_ in queue.leased.first(offset + limit)[offset:]:

@@ -1,4 +1,4 @@
-"""Finishing a message, sending, publishing and changing keys of the user, in one step or not at all: commit."""
+"""commit: finish a message, send, publish and change keys of the user, all in one step or not at all."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -6,12 +6,12 @@ from typing import Any, Final, NamedTuple
 from duly import _lua
 from duly._core.effects import Effect
 from duly._core.replies import COMMIT_DONE, COMMIT_IMPOSSIBLE, COMMIT_LOST, COMMIT_NO_ROOM
-from duly.memory import sending, settling, topics
+from duly.memory import sends, settles, topics
 from duly.memory.calls import Kept
 from duly.memory.message import StoredMessage
 from duly.memory.state import QueueState
 from duly.memory.topic_state import TopicState
-from duly.memory.trying import Trial
+from duly.memory.trial import Trial
 from duly.memory.user_keys import Reply, UserKeys
 
 _FIRST_REST: Final = 12
@@ -23,7 +23,7 @@ _EXACT_INTEGER: Final = 2**53
 
 
 class Reach(NamedTuple):
-    """What a commit may touch beside the queue of its message."""
+    """The state that a commit may change besides the queue of its message."""
 
     targets: list[QueueState]
     topics: list[TopicState]
@@ -32,7 +32,7 @@ class Reach(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """The keys that a commit brings, by what they are of."""
+    """The keys of a commit, by their owners."""
 
     targets: list[bytes]
     """The prefixes of the stores that it sends to."""
@@ -42,23 +42,23 @@ class Keys(NamedTuple):
 
 
 def split_keys(args: Sequence[bytes], keys: Sequence[bytes]) -> Keys:
-    """Tell the stores and topics that a commit reaches, and the keys of the user."""
-    sends, publishes = _lua.script("send_checked").keys, _lua.script("publish", "topic").keys
-    targets, rest = _prefixes(sends, int(args[9]), len(args[4]), keys)
-    return Keys(targets, *_prefixes(publishes, int(args[10]), 1, rest))
+    """Split the keys of a commit into its stores, its topics and the keys of the user."""
+    send_keys, publish_keys = _lua.script("send_checked").keys, _lua.script("publish", "topic").keys
+    targets, rest = _prefixes(send_keys, int(args[9]), len(args[4]), keys)
+    return Keys(targets, *_prefixes(publish_keys, int(args[10]), 1, rest))
 
 
 def _prefixes(
     names: Sequence[str], count: int, priorities: int, keys: Sequence[bytes]
 ) -> tuple[list[bytes], Sequence[bytes]]:
-    """Read so many prefixes from keys that a script has for each of them; the second are the keys behind these."""
+    """Read `count` prefixes from keys, of which a script has several per prefix. Also return the remaining keys."""
     fixed = [name for name in names if name not in ("call", "waiting*")]
     size = len(fixed) + priorities
     return [keys[at * size].removesuffix(fixed[0].encode()) for at in range(count)], keys[count * size :]
 
 
 def commit(queue: QueueState, args: list[bytes], reach: Reach) -> Any:
-    """Do everything, or nothing."""
+    """Apply all changes, or none."""
     id_, fence, effect_count = args[5], int(args[6]), int(args[11])
     message = queue.messages.get(id_)
     if message is None or message.lease is None or message.lease.fence != fence:
@@ -76,12 +76,12 @@ def commit(queue: QueueState, args: list[bytes], reach: Reach) -> Any:
         if problem is not None:
             return Kept([COMMIT_IMPOSSIBLE, position, problem.encode()])
     answers = [_exact(reach.store.run(effect, now_ms)) for effect in effects]
-    settling.finish(queue, [args[4], *args[:4], id_, args[6], args[7]], int(args[8]))
+    settles.finish(queue, [args[4], *args[:4], id_, args[6], args[7]], int(args[8]))
     queue.clock = now
     outcomes, before = list[Any](), 0
     for plan in plans:
-        sending.carry_out(plan)
-        outcomes += sending.outcomes(plan, before)
+        sends.carry_out(plan)
+        outcomes += sends.outcomes(plan, before)
         before += len(plan.messages)
     ids = [id_ for topic, entries in publishes for id_ in topics.publish(topic, entries).reply]
     return Kept([COMMIT_DONE, outcomes, ids, answers])
@@ -95,7 +95,7 @@ def _exact(reply: Reply) -> Any:
 def _publishes(
     found: Sequence[TopicState], args: list[bytes], at: int
 ) -> tuple[list[tuple[TopicState, list[bytes]]], int]:
-    """Read what is published to each topic, as the arguments of publish."""
+    """Read the publishes to each topic, as the arguments of publish."""
     publishes = []
     for topic in found:
         first = at + _TOPIC_HEAD
@@ -105,13 +105,13 @@ def _publishes(
     return publishes, at
 
 
-def _plans(targets: Sequence[QueueState], args: list[bytes], message: StoredMessage) -> tuple[list[sending.Plan], int]:
+def _plans(targets: Sequence[QueueState], args: list[bytes], message: StoredMessage) -> tuple[list[sends.Plan], int]:
     plans, at = [], _FIRST_REST
     for target in targets:
         first = at + _TARGET_HEAD
         last = first + int(args[at + 4]) * _STRIDE
         leaving = message if args[at] == b"1" else None
-        plans.append(sending.plan_sends(target, args[first:last], sending.Bounds.read(args[at + 1 : at + 4]), leaving))
+        plans.append(sends.plan_sends(target, args[first:last], sends.Bounds.read(args[at + 1 : at + 4]), leaving))
         at = last
     return plans, at
 
@@ -124,4 +124,4 @@ def _effects(args: list[bytes], at: int, count: int, keys: Sequence[bytes]) -> I
 
 
 TRANSITIONS: Final[dict[str, Callable[[QueueState, list[bytes], Reach], Any]]] = {"commit": commit}
-"""What each script does that reaches beyond one queue, by its name."""
+"""The functions of scripts that reach beyond one queue, by script name."""

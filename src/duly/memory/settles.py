@@ -1,4 +1,4 @@
-"""What a holder does with its messages, by the verbs of duly._core.verbs.
+"""Operations of a holder on its messages: the verbs of duly._core.verbs.
 
 Each checks the fence first: a stale one changes nothing (I5).
 """
@@ -20,7 +20,7 @@ from duly.memory.state import Keep, QueueState
 
 
 class _Held(NamedTuple):
-    """A message that the caller still owns, its lease, and what the call says about it."""
+    """A message that the caller still owns, its lease, and the arguments of the call for it."""
 
     message: StoredMessage
     lease: Lease
@@ -30,7 +30,7 @@ class _Held(NamedTuple):
 def _sorted_by_holding(queue: QueueState, args: list[bytes], stride: int) -> tuple[list[_Held], list[int]]:
     """Split the settles of a call: those that hold their lease, and the positions (1, 2 ...) that lost it.
 
-    A lease whose deadline has passed holds until somebody takes the message over. An id given twice is
+    A lease whose deadline has passed is valid until another consumer takes the message. An id given twice is
     settled once.
     """
     held: dict[bytes, _Held] = {}
@@ -47,7 +47,7 @@ def _sorted_by_holding(queue: QueueState, args: list[bytes], stride: int) -> tup
 
 
 def ack(queue: QueueState, args: list[bytes]) -> Any:
-    """Finish messages without a key: they are gone."""
+    """Finish messages without a key: they are removed."""
     held, lost = _sorted_by_holding(queue, args, 2)
     for each in held:
         if each.lease.key is not None:
@@ -63,9 +63,9 @@ def ack(queue: QueueState, args: list[bytes]) -> Any:
 
 
 def finish(queue: QueueState, args: list[bytes], result_in: int = 0) -> Any:
-    """Finish messages, hand their lanes on, and keep them with what their handlers returned if the queue does.
+    """Finish messages, pass their lanes on, and store them with their results if the queue keeps them.
 
-    `result_in`: the result is not known yet, and `keep_result` may bring it within so many microseconds.
+    With `result_in`, the result is not known yet. `keep_result` may bring it within that number of microseconds.
     """
     keeps, keep = args[1] == b"1", Keep(*map(int, args[2:5]))
     held, lost = _sorted_by_holding(queue, args[5:], 3)
@@ -88,23 +88,23 @@ def finish(queue: QueueState, args: list[bytes], result_in: int = 0) -> Any:
 def _keep_finished(queue: QueueState, held: list[_Held], keep: Keep, now: int, result_until: int) -> None:
     size = 0
     for message, lease, (result,) in held:
-        if not message.record:  # a body that is lost is not kept
+        if not message.record:  # a lost record cannot be kept
             queue.forget(message)
             continue
         past = Past.of(message)
         past.add_event(now, "ack", lease)
-        message.why = past.of_the_ended("", message.counted(), result=result.decode(), result_until=result_until)
+        message.why = past.row_of_ended("", message.counted(), result=result.decode(), result_until=result_until)
         queue.set_counts(message, None)
         queue.move(message, "done", now)
         size += message.size
     queue.count("done_bytes", size)
     queue.trim(queue.done, "done", keep, now, len(held))
-    if not result_until:  # else keep_result tells the end
+    if not result_until:  # else keep_result announces the end
         queue.announce_ends([each.message.id for each in held])
 
 
 def keep_result(queue: QueueState, args: list[bytes]) -> Kept:
-    """Keep what handlers returned after a commit had finished their messages."""
+    """Store the results of handlers after a commit had finished their messages."""
     kept, lost = list[bytes](), list[int]()
     for position, (id_, fence, result) in enumerate(zip(args[0::3], args[1::3], args[2::3], strict=True), 1):
         message = queue.messages.get(id_)
@@ -125,7 +125,7 @@ _Back = Callable[[QueueState, _Held, Counts, int], int]
 def _giving_back(
     stride: int, verb: str, back: _Back, refusal_of: Callable[[_Held], str] = lambda _: ""
 ) -> Callable[[QueueState, list[bytes]], Any]:
-    """Make one of the settles that put messages back among those that wait."""
+    """Make a settle that returns messages to the queue."""
     counter = VERBS[verb].counter
 
     def settle(queue: QueueState, args: list[bytes]) -> Any:
@@ -158,7 +158,7 @@ def _retry(_: QueueState, held: _Held, counts: Counts, tick: int) -> int:
     if error:
         past.add_error(_fault(held, counts, tick, error, traceback))
     past.add_event(tick, "retry", held.lease, error)
-    held.message.why = past.of_the_living()
+    held.message.why = past.row_of_live()
     counts.failures += 1
     counts.due = tick + int(delay)
     return counts.due
@@ -172,7 +172,7 @@ def _fault(held: _Held, counts: Counts, tick: int, error: bytes, traceback: byte
 def _note(held: _Held, tick: int, what: str, detail: bytes = b"") -> None:
     past = Past.of(held.message)
     past.add_event(tick, what, held.lease, detail)
-    held.message.why = past.of_the_living()
+    held.message.why = past.row_of_live()
 
 
 def _defer(_: QueueState, held: _Held, counts: Counts, tick: int) -> int:
@@ -207,7 +207,7 @@ _KEPT_FLAGS: Final = codec.FLAG_TTL | codec.FLAG_DEDUP | codec.FLAG_KEY
 
 
 def _refusal_of(held: _Held) -> str:
-    """Say why a part is none of its message: no claim would find it."""
+    """Return why a new part does not fit its message: no claim would find it."""
     part, lease = held.rest[1], held.lease
     if not part:
         return ""
@@ -231,7 +231,7 @@ recycle = _giving_back(4, "recycle", _recycle, _refusal_of)
 
 
 def reject(queue: QueueState, args: list[bytes]) -> Any:
-    """Make messages dead, now."""
+    """Make messages dead immediately."""
     has_failed, blocks = args[4] == b"1", args[5] == b"block"
     held, lost = _sorted_by_holding(queue, args[6:], 5)
     if not held:
@@ -255,7 +255,7 @@ def reject(queue: QueueState, args: list[bytes]) -> Any:
 
 
 def extend(queue: QueueState, args: list[bytes]) -> Any:
-    """Let leases run anew from now."""
+    """Restart leases from now."""
     renews = args[0] == b"1"
     held, lost = _sorted_by_holding(queue, args[1:], 3)
     if not held:
@@ -270,7 +270,7 @@ def extend(queue: QueueState, args: list[bytes]) -> Any:
 
 
 def progress(queue: QueueState, args: list[bytes]) -> Any:
-    """Keep how far the work is, in the place of the result: every end of a lease writes or removes that."""
+    """Store the progress of the work in place of the result. Every end of a lease overwrites or removes it."""
     held, lost = _sorted_by_holding(queue, args, 4)
     if not held:
         return lost
@@ -279,11 +279,11 @@ def progress(queue: QueueState, args: list[bytes]) -> Any:
         lease.flags |= FLAG_TROUBLED
         queue.set_counts(message, message.counted())
         said = f"p{lease.fence} {now} {fraction.decode()} {text.decode()}"
-        message.why = Past.of(message).of_the_ended("", Counts(), result=said)
+        message.why = Past.of(message).row_of_ended("", Counts(), result=said)
     return Kept(lost)
 
 
 TRANSITIONS: Final[dict[str, Callable[[QueueState, list[bytes]], Any]]] = {
     each.__name__: each for each in (ack, finish, keep_result, reject, extend, progress)
 } | {"retry": retry, "defer": defer, "release": release, "recycle": recycle}
-"""What each script of a verb does, by its name; `commit` reaches further than one queue."""
+"""The function of each script of a verb, by script name; `commit` reaches beyond one queue."""

@@ -1,4 +1,4 @@
-"""Dead letters to another queue: what reaches beyond one."""
+"""move: dead letters to another queue."""
 
 from collections.abc import Callable, Sequence
 from math import inf
@@ -15,12 +15,12 @@ _FIRST_KEY: Final = b"msgs"
 
 
 def other_prefix(keys: Sequence[bytes]) -> bytes:
-    """Tell the other queue, by the prefix of its keys."""
+    """Return the other queue, by the prefix of its keys."""
     return keys[0].removesuffix(_FIRST_KEY)
 
 
 class _Arrivals:
-    """What comes into a queue from another one, within its bounds."""
+    """Messages that enter a queue from another one, within its bounds."""
 
     def __init__(self, queue: QueueState, max_length: int, max_bytes: int, detail: bytes) -> None:
         self._queue = queue
@@ -31,28 +31,28 @@ class _Arrivals:
         self.count = 0
 
     def record_of(self, letter: StoredMessage, part: bytes) -> bytes:
-        """Write the record of the next one: as new, but for when it was sent."""
+        """Write the record of the next message: as new, except for the time at which it was sent."""
         sent, _ = read_stamps(letter.intact)
         return stamped(sent, self._now + self.count, part or part_of(letter.intact))
 
     def has_room(self, record: bytes) -> bool:
-        """Tell whether one more fits."""
+        """Return whether one more message fits."""
         return self._length_left >= 1 and self._bytes_left >= len(record)
 
     def knows(self, id_: bytes) -> bool:
-        """Tell whether an id is in use."""
+        """Return whether an id is in use."""
         message = self._queue.find(id_)
         return message is not None and message.place != "done"
 
     def add(self, letter: StoredMessage, record: bytes) -> None:
-        """Take one in, with its past but without its errors."""
+        """Add a message, with its past but without its errors."""
         queue, due = self._queue, self._now + self.count
         self._forget_finished(letter.id)
         message = StoredMessage(letter.id, record, priority_of(record))
         queue.add(message, due)
         past = Past([], Past.of(letter).timeline)
         past.add_event(due, "redrive", detail=self._detail)
-        message.why = past.of_the_living()
+        message.why = past.row_of_live()
         queue.set_counts(message, counts_of_redriven(letter))
         queue.is_keyed = queue.is_keyed or bool(flags_of(record) & FLAG_KEY)
         queue.count("sent", 1)
@@ -95,4 +95,4 @@ def move(here: QueueState, args: list[bytes], there: QueueState) -> Any:
 
 
 TRANSITIONS: Final[dict[str, Callable[[QueueState, list[bytes], QueueState], Any]]] = {"move": move}
-"""What each script does that reaches into another queue, by its name."""
+"""The functions of scripts that reach into another queue, by script name."""

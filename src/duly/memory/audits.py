@@ -1,4 +1,4 @@
-"""audit and correct. In memory a message has one place by construction: only a flawed record can be found."""
+"""audit and correct. In memory a message has one place by construction, so an audit can only find flawed records."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -12,7 +12,7 @@ from duly.memory.state import PRIORITIES, QueueState
 _THROUGH: Final = b"0"
 _LET_WAIT_A_LANE: Final = 100
 _CANNOT_BREAK: Final = ("keys", "meta", "schedules", "slots")
-"""What nobody else can write to in memory."""
+"""Keys that only the engine writes in memory."""
 
 _SOURCES: Final[dict[str, Callable[[QueueState], Iterable[bytes]]]] = {
     "msgs": lambda queue: _ids(queue, lambda each: each.record is not None),
@@ -55,13 +55,13 @@ def _step(queue: QueueState, source: str, *, repair: bool) -> list[Any]:
     if source in _CANNOT_BREAK:
         return [_THROUGH, 0, 0, 0, 0]
     if source == "lanes":
-        return [_THROUGH, len(queue.lanes.owners), 0, 0, 0, *_lanes_of_nobody(queue, repair=repair)]
+        return [_THROUGH, len(queue.lanes.owners), 0, 0, 0, *_lanes_without_owner(queue, repair=repair)]
     checked, sizes, faults = 0, {"dead": 0, "done": 0, "live": 0}, []
     for id_ in list(_ids_in(queue, source)):
         message = queue.messages[id_]
         checked += 1
         if message.is_lost_from_lane:
-            faults += _found_nowhere(queue, message, source, repair=repair)
+            faults += _check_lost_from_lane(queue, message, source, repair=repair)
             continue
         if source == "msgs":
             sizes[message.place if message.place in sizes else "live"] += message.size
@@ -69,11 +69,11 @@ def _step(queue: QueueState, source: str, *, repair: bool) -> list[Any]:
         if fault is not None:
             faults += [id_, fault]
             if repair:
-                _mend(queue, message)
+                _repair(queue, message)
     return [_THROUGH, checked, sizes["live"], sizes["dead"], sizes["done"], *faults]
 
 
-def _lanes_of_nobody(queue: QueueState, *, repair: bool) -> list[bytes]:
+def _lanes_without_owner(queue: QueueState, *, repair: bool) -> list[bytes]:
     """Find lanes that wait for a message which cannot end them."""
     faults = []
     for key, id_ in list(queue.lanes.owners.items()):
@@ -86,7 +86,7 @@ def _lanes_of_nobody(queue: QueueState, *, repair: bool) -> list[bytes]:
 
 
 def _begin_lane(queue: QueueState, key: bytes) -> None:
-    """Let the first that are parked wait again: a claim makes their order."""
+    """Let the first parked messages of a lane wait again. A claim restores their order."""
     del queue.lanes.owners[key]
     for row in queue.lanes.first_parked(key, _LET_WAIT_A_LANE):
         message = queue.messages[row.id]
@@ -94,11 +94,11 @@ def _begin_lane(queue: QueueState, key: bytes) -> None:
             queue.wait(message, message.own_place)
 
 
-def _found_nowhere(queue: QueueState, message: StoredMessage, source: str, *, repair: bool) -> list[bytes]:
-    """Judge a message whose record does not say any more where it is parked."""
+def _check_lost_from_lane(queue: QueueState, message: StoredMessage, source: str, *, repair: bool) -> list[bytes]:
+    """Check a message whose record no longer shows where it is parked."""
     if message.record is None and source == "parked":
         if repair:
-            _mend(queue, message)
+            _repair(queue, message)
         return [message.id, b"place without a body"]
     if message.record is None:
         if repair:
@@ -107,7 +107,7 @@ def _found_nowhere(queue: QueueState, message: StoredMessage, source: str, *, re
         return [message.id, f"row in {source} of no message".encode()]
     faults = [message.id, b"parked where it does not belong"] if source == "parked" else []
     if repair:
-        _mend(queue, message)
+        _repair(queue, message)
     return [*faults, message.id, b"damaged body without a place"]
 
 
@@ -121,11 +121,11 @@ def _fault_of(queue: QueueState, message: StoredMessage) -> bytes | None:
     return b"damaged" if message.place in ("waiting", "leased") and queue.why_undeliverable(message) else None
 
 
-def _mend(queue: QueueState, message: StoredMessage) -> None:
+def _repair(queue: QueueState, message: StoredMessage) -> None:
     if message.place == "done":
         queue.forget(message)
     elif message.place == "dead":
-        message.why = Past.of(message).of_the_ended(BODY_LOST, Counts())
+        message.why = Past.of(message).row_of_ended(BODY_LOST, Counts())
     else:
         flaw = queue.why_undeliverable(message)
         assert flaw is not None
@@ -135,7 +135,7 @@ def _mend(queue: QueueState, message: StoredMessage) -> None:
 
 
 def correct(queue: QueueState, args: list[bytes]) -> Kept:
-    """Add to counters what an audit found missing, unless something was mended since it looked."""
+    """Add the differences that an audit found to the counters, unless a repair has been made since."""
     if int(args[0]) != queue.stats.get("repairs", 0):
         return Kept(0)
     queue.count("repairs", 1)

@@ -1,4 +1,4 @@
-"""claim: leases that ran out go back, then what is due is taken, highest priority first."""
+"""claim: return expired leases to the queue, then take due messages, highest priority first."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,7 +16,7 @@ from duly.memory.state import UNTIL_A_LEASE_ENDS, Keep, QueueState
 
 
 class Terms(NamedTuple):
-    """What the caller of a claim says."""
+    """The terms that the caller of a claim sets."""
 
     limit: int
     lease_us: int
@@ -40,12 +40,12 @@ class Terms(NamedTuple):
 
 
 def claim(queue: QueueState, args: list[bytes]) -> Kept:
-    """Take what is due, and note who holds it until when."""
+    """Take due messages, and store the holder and the deadline of each."""
     return carried_out(Round.of(queue, args))
 
 
 def carried_out(round_: "Round") -> Kept:
-    """Carry a claim out, and answer it."""
+    """Execute a claim, and answer it."""
     round_.reclaim_leases()
     round_.prepare()
     any_counts = round_.queue.troubled > 0
@@ -59,8 +59,8 @@ def carried_out(round_: "Round") -> Kept:
     fence = round_.now if round_.taken else 0
     ids, records, counts = _rows(round_.taken)
     rows = [ids, records, counts if any_counts else [], round_.reclaimed, schedules, *round_.position(next_us)]
-    # Also of nothing, or a late copy of this call would take messages for nobody.
-    return Kept([round_.state, round_.now, next_us, fence, *rows], partial(_given_again, fence, ids))
+    # An empty answer is kept as well. Otherwise a late copy of this call would take messages for a caller that is gone.
+    return Kept([round_.state, round_.now, next_us, fence, *rows], partial(_repeated_answer, fence, ids))
 
 
 def _rows(messages: list[StoredMessage]) -> tuple[list[bytes], list[bytes], list[bytes]]:
@@ -68,15 +68,15 @@ def _rows(messages: list[StoredMessage]) -> tuple[list[bytes], list[bytes], list
     return ids, [wire.record(each) for each in messages], [wire.counts(each) for each in messages]
 
 
-def _given_again(fence: int, ids: list[bytes], queue: QueueState) -> list[Any]:
-    """Answer a repeat: the same messages and fence, without those that were settled or lost since."""
+def _repeated_answer(fence: int, ids: list[bytes], queue: QueueState) -> list[Any]:
+    """Answer a repeat: the same messages and fence, without those that have been settled or lost since."""
     known = [queue.messages[id_] for id_ in ids if id_ in queue.messages]
     held = [each for each in known if each.lease and each.lease.fence == fence and each.record is not None]
     return [OPEN, queue.tick(), 0, fence, *_rows(held), [], []]
 
 
 class _Room(NamedTuple):
-    """How many messages may be handed out, and whether a lease must end before there may be more."""
+    """How many messages may be delivered, and whether a lease must end before there may be more."""
 
     allowed: int
     needs_lease_to_end: bool
@@ -93,7 +93,7 @@ def _room(queue: QueueState, now: int, terms: Terms, pace_from: int) -> _Room:
 
 
 class Round:
-    """One claim at work."""
+    """One claim while it is executed."""
 
     def __init__(self, queue: QueueState, terms: Terms) -> None:
         now = self.now = queue.tick()
@@ -107,12 +107,12 @@ class Round:
         self._room = _Room(terms.limit, needs_lease_to_end=False)
         self._bytes = 0
         self._is_full = False
-        """Whether there may be more that is due."""
+        """Whether more messages may be due."""
         self._has_passed_over = False
         self._is_limited = False
         self._is_isolating = terms.suspects != b"with" and terms.crash_limit > 1
         self._was_kept_by_rate = terms.interval > 0 and queue.limited not in (None, UNTIL_A_LEASE_ENDS)
-        # What was not kept back has nothing to catch up with.
+        # If no message was kept back, there is nothing to catch up with.
         tat = min(queue.tat, now + ceil(terms.interval))  # a slower rate may have written it
         self._pace_from = max(tat, now - TOLERANCE_US if self._was_kept_by_rate else now)
 
@@ -131,10 +131,10 @@ class Round:
         return LIMITED if self._is_limited else OPEN
 
     def prepare(self) -> None:
-        """Do what comes before a look at what is due: for a queue, nothing."""
+        """Prepare the search for due messages. A queue needs nothing."""
 
     def reclaim_leases(self) -> None:
-        """Take leases back that ran out: to its own place, one crash more, dead at the limit."""
+        """Return messages with expired leases to their own places, with one more crash. At the limit they are dead."""
         for deadline, id_ in self.queue.leased.up_to(self.now, RECLAIMED_A_CALL):
             message = self.queue.messages[id_]
             assert message.lease is not None
@@ -153,20 +153,20 @@ class Round:
             )
             self.buried += 1
             return True
-        message.why = past.of_the_living()
+        message.why = past.row_of_live()
         self.queue.set_counts(message, counts)
         self.queue.wait(message, message.own_place)
         return False
 
     def take(self) -> None:
-        """Take what may be handed out."""
+        """Take the messages that may be delivered."""
         self.queue.expire_some(self.now)
         if self.queue.paused is None:
             self._room = _room(self.queue, self.now, self._terms, self._pace_from)
-            self.take_what_is_due()
+            self.take_due()
 
-    def take_what_is_due(self) -> None:
-        """Take the due messages whose turn it is, highest priority first."""
+    def take_due(self) -> None:
+        """Take the due messages that have their turn, highest priority first."""
         for priority in self.queue.priorities_in_use:
             passed_over = 0
             while self._wants_more and (message := self._due(priority, passed_over)) is not None:
@@ -182,12 +182,12 @@ class Round:
         return None if row is None or row[0] > self.now else self.queue.messages[row[1]]
 
     def _passes_over(self, message: StoredMessage) -> bool:
-        """Tell whether a due message stays where it is. If not, it is taken or parked, or it is over."""
+        """Return whether a due message stays where it is. Otherwise it has been taken, parked or ended."""
         if self._is_isolating and self._is_suspect(message):
             if not self._may_go_alone(message):
                 self._has_passed_over = True
                 return True
-            self._is_full = True  # nothing goes with it
+            self._is_full = True  # no other message is delivered with it
         flaw = message.flaw
         if flaw:
             self.queue.bury_flawed(message, flaw, message.size, self.now)
@@ -207,19 +207,19 @@ class Round:
     def _is_suspect(self, message: StoredMessage) -> bool:
         return message.counts is not None and is_suspect(message.counts, self._terms.crash_limit)
 
-    def _may_go_alone(self, message: StoredMessage) -> bool:  # noqa: ARG002 - the model tests look at it
-        """Tell whether the caller may have a suspect by itself: it is the first that can be delivered."""
+    def _may_go_alone(self, message: StoredMessage) -> bool:  # noqa: ARG002 - the model tests use it
+        """Return whether the caller may have a suspect alone: it is the first message that can be delivered."""
         return self._terms.suspects == b"alone" and not self.taken
 
     def _has_turn(self, message: StoredMessage, key: bytes | None) -> bool:
-        """Tell whether it is a message's turn in its lane, which it has then. Else it is parked."""
+        """Return whether a message has its turn in its lane. It owns the lane then; otherwise it is parked."""
         if key is None or self.queue.lanes.take(key, message.id):
             return True
         self.queue.park(message, key)
         return False
 
     def take_one(self, message: StoredMessage, key: bytes | None) -> None:
-        """Hand a message out, and note who holds it. The fence is the time of the claim: it grows with each one."""
+        """Deliver a message, and store its holder. The fence is the time of the claim, so it grows with each claim."""
         self.taken.append(message)
         flags = flags_of(message.intact) | (FLAG_TROUBLED if message.counts else 0)
         self.queue.move(message, "leased", self.now + self._terms.lease_us)
@@ -228,23 +228,23 @@ class Round:
         )
 
     def trim_dead(self) -> None:
-        """Keep dead letters within their bounds. A lane that waits for one that goes goes on."""
+        """Keep dead letters within their bounds. A lane that waits for a removed dead letter continues."""
         if self.buried or (self._terms.blocks and self._was_keyed):
             self.queue.trim(self.queue.dead, "dead", self._terms.keep, self.now, self.buried)
 
     def note_deliveries(self) -> None:
-        """Count what is handed out."""
+        """Count the delivered messages."""
         if self.taken:
             self.queue.lateness = self.lateness
             self.queue.count("delivered", len(self.taken))
 
     def note_clock(self) -> None:
-        """Note the time of what was done."""
+        """Store the time of the claim."""
         if self.taken or self.reclaimed or self.buried:
             self.queue.clock = self.now
 
     def note_limits(self) -> None:
-        """Note when the next delivery is on time by the rate, and whether a limit keeps back what is due."""
+        """Store when the next delivery is on time by the rate, and whether a limit keeps due messages back."""
         queue, count, interval = self.queue, len(self.taken), self._terms.interval
         tat = ceil(self._pace_from + count * interval)
         is_shortened = interval > 0 and self._pace_from < queue.tat  # else its interval began with each claim
@@ -265,7 +265,7 @@ class Round:
         return queue.paused is None and any(queue.waiting[each].up_to(self.now, 1) for each in queue.priorities_in_use)
 
     def until_next(self) -> int:
-        """Count the microseconds to the moment at which a claim may find more; 0: now, -1: nothing to come."""
+        """Count the microseconds until a claim may find more; 0: now, -1: never."""
         may_find_more = self._is_full or len(self.taken) == self._terms.limit
         if len(self.reclaimed) == 4 * RECLAIMED_A_CALL or (may_find_more and not self._is_limited):
             return 0
@@ -273,10 +273,10 @@ class Round:
         return -1 if moment is None else max(moment - self.now, 0)
 
     def next_moment(self) -> int | None:
-        """Return when a claim may find more. What is due and was passed over is not to come."""
+        """Return when a claim may find more. Due messages that were passed over do not count."""
         above = self.now if self._has_passed_over else None
         return self.queue.next_moment(self.queue.limited if self._is_limited else None, above)
 
     def position(self, _next_us: int) -> list[list[bytes]]:
-        """Say behind what to wait: in a queue, nothing."""
+        """Return the entry to wait behind. A queue has none."""
         return []

@@ -1,4 +1,4 @@
-"""New messages: send, and send_checked, which looks at what is there first."""
+"""New messages: send, and send_checked, which checks the stored messages first."""
 
 from collections.abc import Sequence
 from heapq import merge
@@ -26,7 +26,7 @@ def due_at(now: int, ahead: int, when: bytes) -> int:
 
 
 class Bounds(NamedTuple):
-    """How much a queue may hold, -1: any number, and what happens to what does not fit."""
+    """How much a queue may hold, -1: any number, and how a message that does not fit is treated."""
 
     length: int
     size: int
@@ -39,14 +39,14 @@ class Bounds(NamedTuple):
 
 
 class _Incoming(NamedTuple):
-    """A message on its way in."""
+    """A message that is being sent."""
 
     id: bytes
     part: bytes
     when: bytes
 
     def record_at(self, tick: int, ahead: int) -> tuple[int, bytes]:
-        """Write the record, and say when it is due."""
+        """Write the record, and return when it is due."""
         due = due_at(tick, ahead, self.when)
         return due, stamped(tick, due, self.part)
 
@@ -56,7 +56,7 @@ def _incoming(args: list[bytes]) -> list[_Incoming]:
 
 
 def send(queue: QueueState, args: list[bytes]) -> Kept:
-    """Store messages that need no look at what is there."""
+    """Store messages that need no check of the stored ones."""
     messages = _incoming(args[2:])
     queue.is_keyed = queue.is_keyed or args[1] == b"1"
     _store(queue, queue.tick(), queue.ahead(), messages)
@@ -76,7 +76,7 @@ def _store(queue: QueueState, now: int, ahead: int, messages: Sequence[_Incoming
 
 
 class _Candidate(NamedTuple):
-    """A message for which there may be no room, or which may be there already."""
+    """A message for which there may be no room, or which may be stored already."""
 
     incoming: _Incoming
     flags: int
@@ -90,7 +90,7 @@ def _candidate(incoming: _Incoming) -> _Candidate:
 
 
 class _Admission:
-    """Decides what becomes of each message of a call. Writes nothing; later messages see the earlier ones."""
+    """Decides the outcome of each message of a call. Writes nothing; later messages see the earlier ones."""
 
     def __init__(self, queue: QueueState, now: int, bounds: Bounds, leaving: StoredMessage | None) -> None:
         self._queue = queue
@@ -102,15 +102,15 @@ class _Admission:
         self.accepted: list[_Candidate] = []
         self.replaced: list[StoredMessage] = []
         self.expired: dict[bytes, StoredMessage] = {}
-        """Past their ttl and not swept yet: they hold no room, no id and no dedup value."""
+        """Past their ttl and not swept yet. They take no room, no id and no dedup value."""
         self.unwatched: list[bytes] = []
-        """Past their ttl, but flawed: left to the claim that meets them."""
+        """Past their ttl, but flawed. The claim that finds them removes them."""
         self.outcomes: list[tuple[int, int, bytes]] = []
         self.index_of: dict[bytes, int] = {}
         self._dedup_here: dict[bytes, bytes] = {}
 
     def measure_room(self, incoming: int) -> None:
-        """Tell how much fits. What is past its ttl holds no room, nor does what the same call finishes."""
+        """Compute the free room. Messages past their ttl take no room, nor do those that the same call finishes."""
         if self._bounds.length >= 0:
             self.length_left = self._bounds.length - self._queue.count_live()
         if self._bounds.size >= 0:
@@ -126,8 +126,8 @@ class _Admission:
             self.bytes_left += self._leaving.held_size
 
     def decide(self, position: int, candidate: _Candidate, *, refuses: bool) -> None:
-        """Accept a message, let it take the place of another, or refuse it."""
-        outcome, id_ = self._known_as(candidate)
+        """Accept a message, let it replace another, or refuse it."""
+        outcome, id_ = self._classify(candidate)
         if outcome == REPLACED:
             self._accept_instead(candidate._replace(incoming=candidate.incoming._replace(id=id_)))
         elif outcome is None and self._has_no_room(candidate) and (refuses or not self._can_ever_fit(candidate)):
@@ -147,15 +147,15 @@ class _Admission:
         return self._bounds.length != 0 and (self._bounds.size < 0 or candidate.size <= self._bounds.size)
 
     def oldest_to_drop(self, at_most: int) -> list[StoredMessage] | None:
-        """Choose waiting messages that must go so that all fits, oldest due first; None: that is not enough."""
+        """Choose waiting messages to drop so that all new ones fit, oldest due first; None: that is not enough."""
         dropped: list[StoredMessage] = []
         looked_at = at_most + len(self.index_of) + len(self.expired)
         rows: list[list[tuple[float, bytes]]] = [
             [*self._queue.waiting[priority].first(looked_at)] for priority in self._queue.priorities_in_use
         ]
-        # What is parked comes after all that waits: it has no order over all lanes.
+        # Parked messages come after all waiting ones: they have no order across lanes.
         rows.append([(inf, each.id) for each in islice(self._queue.lanes, looked_at)])
-        kept = (*self.index_of, *self.expired)  # they take a new body, or go anyway
+        kept = (*self.index_of, *self.expired)  # they get a new body, or are removed anyway
         free = [[row for row in each if row[1] not in kept] for each in rows]
         oldest = merge(*free, key=lambda row: row[0])
         while (self.length_left < 0 or self.bytes_left < 0) and len(dropped) < at_most:
@@ -168,8 +168,8 @@ class _Admission:
             dropped.append(message)
         return dropped
 
-    def _known_as(self, candidate: _Candidate) -> tuple[int | None, bytes]:
-        """Tell what a message is: new, or an outcome and the id that it is about."""
+    def _classify(self, candidate: _Candidate) -> tuple[int | None, bytes]:
+        """Classify a message: None and its id if it is new, else an outcome and the id that it refers to."""
         id_, dedup = candidate.incoming.id, candidate.options.dedup
         first = None if dedup is None else self._dedup_here.get(dedup) or self._first_with(dedup)
         if first is not None and not candidate.flags & FLAG_REPLACE:
@@ -187,21 +187,21 @@ class _Admission:
         return None if message is not None and self._is_over(message) else id_
 
     def _waits_with(self, id_: bytes, dedup: bytes) -> bool:
-        """Tell whether the message that had a value first still waits. Its id may be another message's by now."""
+        """Return whether the first message with a value still waits. Another message may have its id now."""
         message = self._queue.messages.get(id_)
         if message is None or message.place not in _WAITING or message.flaw:
             return False
         return options_of(message.intact).dedup == dedup
 
     def _is_kept(self, id_: bytes) -> bool:
-        """Tell whether an id is in the queue. Finished ones are not, nor one past its ttl or finished by this call."""
+        """Return whether an id is stored. Finished ones are not, nor one past its ttl or finished by this call."""
         message = self._queue.find(id_)
         if message is None or message is self._leaving:
             return False
         return message.place != "done" and not self._is_over(message)
 
     def _is_over(self, message: StoredMessage) -> bool:
-        """Tell whether a message waits past its ttl, unswept: then it is gone for whoever asks."""
+        """Return whether a message waits past its ttl and is not swept yet. Callers treat it as removed."""
         expiry = message.expiry if message.place in _WAITING and not message.flaw else None
         if expiry is None or expiry > self._now:
             return False
@@ -222,7 +222,7 @@ class _Admission:
 
     def _accept_instead(self, candidate: _Candidate) -> None:
         index = self.index_of.get(candidate.incoming.id)
-        if index is not None:  # of one in this call
+        if index is not None:  # a message of this call
             self.bytes_left += self.accepted[index].size - candidate.size
             self.accepted[index] = candidate
             return
@@ -234,7 +234,7 @@ class _Admission:
 
 
 class Plan(NamedTuple):
-    """What becomes of the messages of a call in one queue. Making it wrote nothing."""
+    """The outcome of the messages of a call in one queue. Planning wrote nothing."""
 
     queue: QueueState
     now: int
@@ -243,11 +243,11 @@ class Plan(NamedTuple):
     admission: _Admission
     dropped: list[StoredMessage]
     is_refused: bool
-    """It must not be carried out: some found no room."""
+    """The plan must not be executed: some messages found no room."""
 
 
 def plan_sends(queue: QueueState, args: list[bytes], bounds: Bounds, leaving: StoredMessage | None = None) -> Plan:
-    """Decide what becomes of messages. `leaving` is a held one that the same call finishes."""
+    """Decide the outcome of messages. `leaving` is a held message that the same call finishes."""
     messages = _incoming(args)
     now, ahead = queue.tick(), queue.ahead()
     admission = _Admission(queue, now, bounds, leaving)
@@ -261,7 +261,7 @@ def plan_sends(queue: QueueState, args: list[bytes], bounds: Bounds, leaving: St
 
 
 def send_checked(queue: QueueState, args: list[bytes]) -> Kept:
-    """Store messages within bounds, once per dedup value and id of the caller's own."""
+    """Store messages within bounds, once per dedup value and per id that the caller chose."""
     plan = plan_sends(queue, args[_FIRST_CHECKED:], Bounds.read(args[1:4]))
     if plan.is_refused:
         _sweep(plan)
@@ -271,12 +271,12 @@ def send_checked(queue: QueueState, args: list[bytes]) -> Kept:
 
 
 def outcomes(plan: Plan, before: int = 0) -> list[Any]:
-    """Tell of each message that was not simply stored; `before` messages of the call belong to other plans."""
+    """Return the outcomes other than "stored"; `before` messages of the call belong to other plans."""
     return [value for position, *rest in plan.admission.outcomes for value in (before + position, *rest)]
 
 
 def _refusals(plan: Plan) -> list[Any]:
-    """Answer that nothing is stored: what is known keeps its answer, everything else found no room."""
+    """Answer that nothing is stored: known messages keep their outcomes, all others found no room."""
     known = {
         position: id_
         for position, outcome, id_ in plan.admission.outcomes
@@ -289,7 +289,7 @@ def _refusals(plan: Plan) -> list[Any]:
 
 
 def _sweep(plan: Plan) -> None:
-    """Drop what was found to be past its ttl."""
+    """Drop the messages that were found past their ttl."""
     plan.queue.clock = plan.now
     for id_ in plan.admission.unwatched:
         plan.queue.expires.remove(id_)
@@ -298,7 +298,7 @@ def _sweep(plan: Plan) -> None:
 
 
 def carry_out(plan: Plan) -> None:
-    """Write what a plan says."""
+    """Execute a plan."""
     queue, now, admission = plan.queue, plan.now, plan.admission
     _sweep(plan)
     for message in plan.dropped:
@@ -326,7 +326,7 @@ def carry_out(plan: Plan) -> None:
 
 
 def _make_room_in_done(queue: QueueState, accepted: Sequence[_Candidate]) -> None:
-    """Let go of finished messages whose ids are used again."""
+    """Remove finished messages whose ids are used again."""
     for candidate in accepted:
         finished = queue.messages.get(candidate.incoming.id)
         if finished is not None and finished.place == "done":

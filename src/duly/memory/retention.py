@@ -1,4 +1,4 @@
-"""A stream within its bounds: the oldest entries go, and what a group has not read by then is counted as missed."""
+"""Retention of a stream: the oldest entries are removed, and those that a group has not read are counted as missed."""
 
 from duly._core.bounds import LOOKS_BY_AGE_US
 from duly.memory.state import Keep
@@ -6,10 +6,10 @@ from duly.memory.topic_state import TopicState
 
 
 def retain(topic: TopicState, keep: Keep) -> None:
-    """Trim the stream. By age it is looked at once a second."""
+    """Trim the stream. The age of entries is checked once per second."""
     stream, before = topic.stream, len(topic.stream)
     since = topic.server_us - topic.stats.get("trimmed_at", 0)
-    is_by_age = keep.age >= 0 and (since >= LOOKS_BY_AGE_US or since < 0)  # before: a clock was put right
+    is_by_age = keep.age >= 0 and (since >= LOOKS_BY_AGE_US or since < 0)  # before: the clock was set back
     is_by_count = 0 <= keep.count < before
     if not before or not (is_by_age or is_by_count or keep.bytes >= 0):
         return

@@ -1,11 +1,11 @@
-"""tidy: what sends and claims do on their way, for a queue that nobody uses."""
+"""tidy: the cleanup that sends and claims do, for a queue that is not in use."""
 
 from duly._core.bounds import EXPIRED_A_CALL, TRIMMED_BESIDE, WINDOWS_A_CALL
 from duly.memory.state import Keep, QueueState
 
 
 def tidy(queue: QueueState, args: list[bytes]) -> int:
-    """Do what is overdue, a bounded part of it; 1: there may be more."""
+    """Do the overdue cleanup, up to a limit; 1: there may be more."""
     dead, keeps_done, done = Keep(*map(int, args[1:4])), args[4] == b"1", Keep(*map(int, args[5:8]))
     now = queue.tick()
     is_more = [
