@@ -1,5 +1,7 @@
 """A dashboard whose user on the server is an observer: it shows everything, and the server refuses changes."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import httpx
@@ -12,6 +14,7 @@ from duly.web.api import paths_of
 from duly.web.api.catalog import OPERATIONS
 from tests.acl.conftest import NewUser
 from tests.acl.test_worker import refusals
+from tests.waiting import PATIENCE
 from tests.web.conftest import client_of
 
 
@@ -36,6 +39,14 @@ def named(path: str, queue_name: str) -> str:
     return path.format(queue=queue_name, topic=queue_name, group="archive", id="one")
 
 
+async def wait_for_metric(dashboard: httpx.AsyncClient, line: str) -> None:
+    """Scrape until the line is there: one that meets a slow server reports it as down."""
+    deadline = time.monotonic() + PATIENCE
+    while line not in (metrics := (await dashboard.get("/metrics")).text):
+        assert time.monotonic() < deadline, metrics
+        await asyncio.sleep(0.1)
+
+
 async def test_an_observer_can_open_every_page(
     dashboard: httpx.AsyncClient, root: "redis.Redis", url: str, queue_name: str
 ) -> None:
@@ -47,7 +58,7 @@ async def test_an_observer_can_open_every_page(
         answer = await dashboard.get(named(path, queue_name) + query)
         assert answer.status_code == 200, (path, answer.text)
 
-    assert "duly_up 1.0" in (await dashboard.get("/metrics")).text
+    await wait_for_metric(dashboard, "duly_up 1.0")
     assert refusals(root, url) == []
 
 
