@@ -67,4 +67,4 @@ async def test_a_change_is_refused_by_the_server_and_reported(dashboard: httpx.A
 
     assert refused.status_code == 502
     assert "pause" in refused.json()["detail"]
-    assert "right" in refused.json()["detail"]
+    assert "lacks a permission" in refused.json()["detail"]
