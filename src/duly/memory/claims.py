@@ -96,14 +96,15 @@ class Round:
     """One claim while it is executed."""
 
     def __init__(self, queue: QueueState, terms: Terms) -> None:
-        now = self.now = queue.tick()
+        now = queue.tick()
+        self.now: int = now
         self.queue = queue
         self._terms = terms
         self._was_keyed = queue.is_keyed
         self.taken: list[StoredMessage] = []
         self.reclaimed: list[Any] = []
-        self.buried = 0
-        self.lateness = 0
+        self.buried: int = 0
+        self.lateness: int = 0
         self._room = _Room(terms.limit, needs_lease_to_end=False)
         self._bytes = 0
         self._is_full = False

@@ -166,7 +166,7 @@ class GroupRound(Round):
             self.take_one(message, key)
         else:
             group.ack([entry.id])  # it waits in the store, and no consumer holds it
-        self.lateness = max(self.lateness, self.now - entry.id[0] * 1000)
+        self.lateness: int = max(self.lateness, self.now - entry.id[0] * 1000)
         group.count("sent", 1)
         group.count("bytes", message.size)
 

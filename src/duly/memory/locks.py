@@ -13,9 +13,9 @@ class Lock(QueueState):
     def __init__(self) -> None:
         super().__init__()
         self.token: bytes | None = None
-        self.until_us = 0
+        self.until_us: int = 0
         self.fence = 0
-        self.by = b""
+        self.by: bytes = b""
 
     def next_poll(self) -> int:
         """Return when it is free."""

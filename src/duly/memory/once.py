@@ -25,7 +25,7 @@ class Once(QueueState):
     def __init__(self) -> None:
         super().__init__()
         self.noted: _Noted | None = None
-        self.until_us = 0
+        self.until_us: int = 0
 
     def allow(self) -> None:
         """Forget the delivery: the effect may happen again."""

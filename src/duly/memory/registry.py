@@ -12,7 +12,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.info: dict[bytes, bytes] = {}
-        self.beats = ScoredIds()
+        self.beats: ScoredIds = ScoredIds()
 
     def forget(self, consumer: bytes) -> bool:
         """Remove a worker; return whether it was there."""

@@ -122,9 +122,10 @@ _Back = Callable[[QueueState, _Held, Counts, int], int]
 """Changes the counts of a held message at a tick of the clock, and returns when it is due."""
 
 
-def _giving_back(
-    stride: int, verb: str, back: _Back, refusal_of: Callable[[_Held], str] = lambda _: ""
-) -> Callable[[QueueState, list[bytes]], Any]:
+_Settle = Callable[[QueueState, list[bytes]], Any]
+
+
+def _giving_back(stride: int, verb: str, back: _Back, refusal_of: Callable[[_Held], str] = lambda _: "") -> _Settle:
     """Make a settle that returns messages to the queue."""
     counter = VERBS[verb].counter
 
@@ -224,10 +225,10 @@ def _refusal_of(held: _Held) -> str:
     return ""
 
 
-retry = _giving_back(5, "retry", _retry)
-defer = _giving_back(4, "defer", _defer)
-release = _giving_back(2, "release", _release)
-recycle = _giving_back(4, "recycle", _recycle, _refusal_of)
+retry: _Settle = _giving_back(5, "retry", _retry)
+defer: _Settle = _giving_back(4, "defer", _defer)
+release: _Settle = _giving_back(2, "release", _release)
+recycle: _Settle = _giving_back(4, "recycle", _recycle, _refusal_of)
 
 
 def reject(queue: QueueState, args: list[bytes]) -> Any:

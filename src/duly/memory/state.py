@@ -29,27 +29,29 @@ class QueueState:
     """A queue. A message is in exactly one place, and the passing of time moves nothing."""
 
     def __init__(self) -> None:
-        self.server_us = 0
+        self.server_us: int = 0
         """The server's clock, at the call that is being executed."""
         self.clear()
 
     def clear(self) -> None:
         """Reset to a queue that was never used."""
         self.messages: dict[bytes, StoredMessage] = {}
-        self.waiting = {priority: ScoredIds() for priority in PRIORITIES}
-        self.leased, self.dead, self.done = ScoredIds(), ScoredIds(), ScoredIds()
-        self.expires = ScoredIds()
-        self.dedup = DedupWindows()
-        self.lanes = Lanes()
+        self.waiting: dict[int, ScoredIds] = {priority: ScoredIds() for priority in PRIORITIES}
+        self.leased: ScoredIds = ScoredIds()
+        self.dead: ScoredIds = ScoredIds()
+        self.done: ScoredIds = ScoredIds()
+        self.expires: ScoredIds = ScoredIds()
+        self.dedup: DedupWindows = DedupWindows()
+        self.lanes: Lanes = Lanes()
         self._ended: list[bytes] = []
         """Ended messages that have not been announced to their waiters yet."""
-        self.lost_bodies = 0
-        self.troubled = 0
+        self.lost_bodies: int = 0
+        self.troubled: int = 0
         """How many messages have counts."""
         self.stats: dict[str, int] = {}
         self.clock: int | None = None
         self.paused: bytes | None = None
-        self.priorities = {0}
+        self.priorities: set[int] = {0}
         self.is_keyed = False
         """Whether a message with a key was ever stored: then claims check lanes."""
         self.tat = 0
@@ -58,7 +60,7 @@ class QueueState:
         """Until when a rate keeps messages back, or 0 while leases must end first."""
         self.lateness = 0
         self.schedules: dict[bytes, bytes] = {}
-        self.slots = ScoredIds()
+        self.slots: ScoredIds = ScoredIds()
         """When to check each schedule next. Paused ones are absent."""
         self._named_until = 0
         """Claims have named the schedules with slots up to this time."""

@@ -117,8 +117,8 @@ class Stream:
     """The entries, and the groups by name. A stream that does not exist is empty."""
 
     def __init__(self) -> None:
-        self.is_there = False
-        self.last = BEGINNING
+        self.is_there: bool = False
+        self.last: Id = BEGINNING
         """The id given last, even if its entry has been removed."""
         self.groups: dict[bytes, ConsumerGroup] = {}
         self._ids: list[Id] = []

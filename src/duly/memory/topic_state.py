@@ -16,7 +16,7 @@ class TopicState(QueueState):
     def clear(self) -> None:
         """Reset to a topic that was never used."""
         super().clear()
-        self.stream = Stream()
+        self.stream: Stream = Stream()
 
     def next_poll_behind(self, entry: Id) -> int | None:
         """Return when there may be an entry behind another one; a time in the past: now."""
@@ -34,7 +34,7 @@ class TopicState(QueueState):
         for _, id_ in waiting.up_to(now, LET_IN_A_CALL):
             if size < BYTES_LET_IN_A_CALL:
                 size += self._let_one_in(self.messages[id_], now)
-                self.clock = now
+                self.clock: int | None = now
         following = waiting.first_score()
         return None if following is None else max(following - now, 0)
 
