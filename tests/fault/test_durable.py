@@ -86,7 +86,7 @@ def test_fsync_is_not_confirmed_by_a_server_that_does_not_tell_its_settings(kind
             client.acl_setuser("app", enabled=True, passwords=["+secret"], keys="*", commands=["+@all", "-config"])
         with duly.Duly(server.url.replace("//", "//app:secret@")) as app:
             queue = app.queue(queue_name)
-            with pytest.raises(duly.NotDurable, match="does not tell") as caught:
+            with pytest.raises(duly.NotDurable, match="does not show") as caught:
                 queue.send(1, durable="fsync")
             assert set(caught.value.ids) == stored_ids(queue)
 

@@ -673,7 +673,7 @@ def test_who_waits_for_a_lock_that_is_emptied_has_it() -> None:
 
 
 def test_a_server_is_not_emptied(duly_server: duly.Duly) -> None:
-    with pytest.raises(duly.UsageError, match="belong to others"):
+    with pytest.raises(duly.UsageError, match="belong to other programs"):
         empty(duly_server)
 
 

@@ -157,7 +157,7 @@ async def test_a_message_is_shown_with_all_details(site_app: duly.AsyncDuly, cli
     assert '{ "body": "secret-body" }' in dead.text
     assert "note secret-header" in dead.text
     assert "has been dead since" in dead.text
-    assert "because: secret-reason" in dead.text
+    assert ": secret-reason" in dead.text
     assert "Attempt 1: ValueError: secret-error" in dead.text
     assert "Traceback (most recent call last)" in dead.text
     assert "secret-result" in done.text
