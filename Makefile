@@ -35,7 +35,7 @@ define run-tests
 	$(PYTEST) -n 2 -m 'quiet and not measure $(1)' $(QUIET)
 endef
 
-test: setup servers ## Run all checks and the tests that CI runs: 11 minutes
+test: setup servers ## Run all checks and the tests that CI runs: 15 minutes
 	$(MAKE) --jobs 2 --output-sync check
 	$(call run-tests,and not long)
 
