@@ -24,6 +24,7 @@ def writing() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
+        abandon()  # Python 3.13 prints an error for output that a stream cannot write when it is deleted
         raise
     except OSError as error:
         raise Unwritable(f"cannot write to standard output: {error.strerror or error}") from error
