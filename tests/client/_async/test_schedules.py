@@ -53,6 +53,7 @@ async def test_a_slot_that_has_come_is_sent_for(clock: Place, app: AsyncDuly, qu
 
 async def test_nothing_is_sent_before_its_slot(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
     """I3"""
+    await advance_to(clock, next_slot(clock, HOUR))  # so that the next slot is an hour away
     await app.schedule(queue.name, queue, "body", every=HOUR)
     slot = next_slot(clock, HOUR)
 

@@ -53,6 +53,7 @@ def test_a_slot_that_has_come_is_sent_for(clock: Place, app: Duly, queue: Queue)
 
 def test_nothing_is_sent_before_its_slot(clock: Place, app: Duly, queue: Queue) -> None:
     """I3"""
+    advance_to(clock, next_slot(clock, HOUR))  # so that the next slot is an hour away
     app.schedule(queue.name, queue, "body", every=HOUR)
     slot = next_slot(clock, HOUR)
 
