@@ -97,8 +97,9 @@ fix: setup gen $(NODE_STAMP) ## Fix what can be fixed by a tool
 	$(BIN)/ruff check --fix --quiet .
 	$(BIN)/ruff format --quiet .
 
-gen: setup ## Write the sync client from the async one, and the picture of the live view
+gen: setup ## Write the sync client and its tests, docs/conformance.md, and the picture of the live view
 	$(BIN)/python tools/unasync.py
+	$(BIN)/python -m tests.client.conformance
 	$(BIN)/python tools/picture.py
 
 bench: setup ## Run the benchmarks

@@ -8,11 +8,11 @@ def test_every_case_is_listed() -> None:
 
     for path in (FOLDER / "_async").glob("test_*.py"):
         missing = [case.name for case in cases(path.read_text()) if f"`{case.name}`" not in text]
-        assert missing == [], "run `python -m tests.client.conformance`"
+        assert missing == [], "run `make gen`"
 
 
 def test_the_page_is_not_stale() -> None:
-    assert PAGE.read_text() == page(), "run `python -m tests.client.conformance`"
+    assert PAGE.read_text() == page(), "run `make gen`"
 
 
 def test_no_fact_is_stated_twice() -> None:
