@@ -14,7 +14,7 @@ from duly.options import Keep
 from tests.clock import ServerClock
 from tests.lua.harness import NOW, SECOND, Queue, State
 
-TROUBLED: Final = 128
+HAS_COUNTS: Final = 128
 """The flag of a lease whose message has rows in `counts` and `why`."""
 
 
@@ -40,7 +40,7 @@ def test_progress_keeps_the_lease_and_moves_nothing(queue: Queue) -> None:
     assert int(at) > settle.fence
     assert after.why["a"] == codec.Why("", 0, 0, 0, 0, [], 0, [], 0, said(after, "a"))
     assert after.counts["a"] == codec.Counts()
-    assert after.leases["a"] == codec.Lease(**{**_fields(before.leases["a"]), "flags": TROUBLED})
+    assert after.leases["a"] == codec.Lease(**{**_fields(before.leases["a"]), "flags": HAS_COUNTS})
     assert after.differences(before) == ["leases", "counts", "why", "calls"]
 
 

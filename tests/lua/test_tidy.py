@@ -10,7 +10,7 @@ from duly.options import Keep
 from tests.clock import ServerClock
 from tests.lua.harness import NOW, SECOND, Queue, State
 
-A_CALL = 100
+PER_CALL = 100
 
 
 def _finish(queue: Queue, *ids: str) -> None:
@@ -57,12 +57,12 @@ def test_expired_messages_are_dropped(queue: Queue, clock: ServerClock) -> None:
     assert (state.stats["expired"], state.dedup) == (1, {})
 
 
-@pytest.mark.parametrize("count", [A_CALL - 1, A_CALL, A_CALL + 50])
+@pytest.mark.parametrize("count", [PER_CALL - 1, PER_CALL, PER_CALL + 50])
 def test_many_past_their_ttl_go_in_steps(queue: Queue, clock: ServerClock, count: int) -> None:
     queue.send(*(f"a{n:03d}" for n in range(count)), ttl=5)
     clock.freeze(NOW + 6 * SECOND)
-    assert queue.tidy() is (count >= A_CALL)
-    assert len(queue.dump().msgs) == max(count - A_CALL, 0)
+    assert queue.tidy() is (count >= PER_CALL)
+    assert len(queue.dump().msgs) == max(count - PER_CALL, 0)
     assert queue.tidy() is False
     state = _checked(queue)
     assert (state.msgs, state.waiting, state.expires, state.wake) == ({}, {}, {}, 0)

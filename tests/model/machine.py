@@ -57,7 +57,7 @@ NEW_LIFE: Final = frozenset({"send", "send_checked", "commit", "recycle", "redri
 
 
 CRASH_LIMIT: Final = 2
-PARKED_A_CALL: Final = 1000
+PARKED_PER_CALL: Final = 1000
 
 
 class Broken(AssertionError):
@@ -370,11 +370,11 @@ class QueueMachine(RuleBasedStateMachine):
         if is_alone or dead_or_gone or came_last:
             return
         parked = len(set(after.parked_ids()) - set(before.parked_ids()))
-        check(parked <= PARKED_A_CALL, "I11 parked too many", parked)
+        check(parked <= PARKED_PER_CALL, "I11 parked too many", parked)
         has_limit = options.rate is not None or options.max_in_flight is not None
         if suspects != "with" and (before.counts or after.counts) and (parked or has_limit):
             return
-        may_stop = has_limit or 2 * len(taken) >= limit or parked == PARKED_A_CALL
+        may_stop = has_limit or 2 * len(taken) >= limit or parked == PARKED_PER_CALL
         check(parked > 0 and may_stop, "stopped for no reason", claimed, limit)
 
     def _check_lateness(self, claimed: replies.Claimed) -> None:

@@ -116,7 +116,7 @@ MUTANTS = [
     ),
     pytest.param(
         "progress",
-        "if lease.flags < FLAG_TROUBLED then",
+        "if lease.flags < FLAG_HAS_COUNTS then",
         "if false then",
         id="progress leaves rows that an ack does not remove",
     ),

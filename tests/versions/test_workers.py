@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(300)]
 
 WORKERS: Final = 4
 KILLS: Final = 6
-MESSAGES_A_KILL: Final = 48
+MESSAGES_PER_KILL: Final = 48
 WAYS: Final = ("ack", "fail once", "defer once", "recycle once", "reject", "commit", "in order", "in order")
 HELD: Final = "hold until the worker dies"
 
@@ -89,12 +89,12 @@ def senders(
 
 def way_of(n: int) -> str:
     """Tell what a handler does with an order. The first of those that are sent together is held by a worker."""
-    return WAYS[n % len(WAYS)] if n % MESSAGES_A_KILL else HELD
+    return WAYS[n % len(WAYS)] if n % MESSAGES_PER_KILL else HELD
 
 
 def send_some(peer: Peer, name: str, first: int) -> list[str]:
     """Send messages of every kind: orders, events, and calls of a task by its name."""
-    numbers = range(first, first + MESSAGES_A_KILL)
+    numbers = range(first, first + MESSAGES_PER_KILL)
     orders = [[{"n": n, "way": way_of(n)}, f"key-{n % 3}" if n % 8 > 5 else None] for n in numbers]
     ids = peer.run("app.queue(name).send_many([duly.Send(b, key=k) for b, k in orders])", name=name, orders=orders)
     peer.run("app.topic(name).publish_many(numbers)", name=name, numbers=[-n - 1 for n in numbers])
@@ -131,8 +131,8 @@ def test_workers_of_both_versions_handle_all_messages(
         workers = [start(sources[n % 2]) for n in range(WORKERS)]
         ids: list[str] = []
         for kill in range(KILLS):
-            ids += send_some(senders[kill % 2], name, kill * MESSAGES_A_KILL)
-            victim = who_holds(workers, kill * MESSAGES_A_KILL)
+            ids += send_some(senders[kill % 2], name, kill * MESSAGES_PER_KILL)
+            victim = who_holds(workers, kill * MESSAGES_PER_KILL)
             workers.remove(victim)
             victim.kill9()
             workers.append(start(sources[kill % 2]))
@@ -170,7 +170,7 @@ def assert_all_handled(notes: list[dict[str, Any]], sent: int) -> None:
     assert handled["order"] == set(range(sent))
     assert handled["mail"] == committed
     assert handled["event"] == committed | {-n - 1 for n in range(sent)}
-    assert handled["task"] == {first + n + 1 for first in range(0, sent, MESSAGES_A_KILL) for n in range(3)}
+    assert handled["task"] == {first + n + 1 for first in range(0, sent, MESSAGES_PER_KILL) for n in range(3)}
 
 
 def assert_order_of_keys(notes: list[dict[str, Any]]) -> None:

@@ -6,31 +6,31 @@ tests/unit/test_bounds.py compares the two.
 
 from typing import Final
 
-# What one call may do.
-BYTES_A_CALL: Final = 4 << 20
+# Limits of one call.
+BYTES_PER_CALL: Final = 4 << 20
 """Bytes that a claim, a list or a read returns; the first message always fits."""
-RECLAIMED_A_CALL: Final = 100
+RECLAIMED_PER_CALL: Final = 100
 """Expired leases that a claim ends."""
-EXPIRED_A_CALL: Final = 100
-"""Expired messages that a call drops, beside the number that it stores."""
-DROPPED_BESIDE: Final = 100
-"""Messages that `on_full="drop_oldest"` drops, beside the number that the call stores."""
-TRIMMED_BESIDE: Final = 100
-"""Dead or finished messages that a call trims, beside the number that it adds."""
-WINDOWS_A_CALL: Final = 100
+EXPIRED_PER_CALL: Final = 100
+"""Expired messages that a call drops, in addition to the number that it stores."""
+EXTRA_DROPPED: Final = 100
+"""Messages that `on_full="drop_oldest"` drops, in addition to the number that the call stores."""
+EXTRA_TRIMMED: Final = 100
+"""Dead or finished messages that a call trims, in addition to the number that it adds."""
+WINDOWS_PER_CALL: Final = 100
 """Ended dedup windows that a call closes."""
-SCHEDULES_A_CALL: Final = 10
+SCHEDULES_PER_CALL: Final = 10
 """Schedules that a claim names."""
-READ_A_CALL: Final = 1000
+READ_PER_CALL: Final = 1000
 """Entries that a claim of a group reads."""
-LET_IN_A_CALL: Final = 1000
+LET_IN_PER_CALL: Final = 1000
 """Delayed publishes that a call adds to the stream."""
-BYTES_LET_IN_A_CALL: Final = 4 << 20
+BYTES_LET_IN_PER_CALL: Final = 4 << 20
 """About how many bytes of delayed publishes a call adds to the stream."""
-FORGOTTEN_A_CALL: Final = 100
+FORGOTTEN_PER_CALL: Final = 100
 """Silent workers that a beat removes."""
 
-# What is kept.
+# Retention.
 ERRORS_KEPT: Final = 5
 TIMELINE_KEPT: Final = 20
 DETAIL_SIZE: Final = 200
@@ -54,5 +54,5 @@ LOOKS_BY_AGE_US: Final = 1_000_000
 LONGEST_KEY: Final = 1024
 """Bytes of a key that another program gave to an entry."""
 LEASE_TEXT_SIZE: Final = 65
-FLAG_TROUBLED: Final = 128
+FLAG_HAS_COUNTS: Final = 128
 """Of a lease: the message has a row in `counts`."""

@@ -28,7 +28,7 @@ KEEPS    I1 I2 I3 I7 I9: a repair loses no body, delivers nothing early, and may
 -- @include lib/lanes.lua
 -- @include lib/bury.lua
 -- @include lib/drain.lua
-local IDS_A_CALL = 50
+local IDS_PER_CALL = 50
 local LONGEST_US = 316224000000000 -- ten years, all of them leap years: no client asks for a longer lease or window
 local ENDLESS_LEASE_US = 60000000 -- a lease without an end gets this much: its holder may still work on the message
 local now -- the queue's clock. Only this file sets it; the step `keys` runs without it

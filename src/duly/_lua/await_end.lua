@@ -14,7 +14,7 @@ KEEPS    no message is touched; a repeat does no harm.
 -- @include lib/record.lua
 -- @include lib/place.lua
 -- @include lib/ends.lua
-local FORGOTTEN_A_CALL, RESULT_UNTIL = 100, 12
+local FORGOTTEN_PER_CALL, RESULT_UNTIL = 100, 12
 
 local function is_expired(now, place, record)
   local may_expire = (place == 'waiting' or place == 'parked') and not flaw_of(record)
@@ -44,7 +44,7 @@ if wait > 0 then
   let_a_full_server_drain(keys.why)
   local kept_ms = math.ceil(wait / 1000)
   local until_now = string.format('%.0f', now)
-  local over = redis.call('ZRANGEBYSCORE', keys.awaited, '-inf', until_now, 'LIMIT', 0, FORGOTTEN_A_CALL)
+  local over = redis.call('ZRANGEBYSCORE', keys.awaited, '-inf', until_now, 'LIMIT', 0, FORGOTTEN_PER_CALL)
   if #over > 0 then
     redis.call('ZREM', keys.awaited, unpack(over)) -- their callers have stopped waiting
   end

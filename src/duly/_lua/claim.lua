@@ -49,7 +49,7 @@ KEEPS    I1 I2 I3 I4 I6 I7 I8
 -- @include lib/stream_groups.lua
 -- @end
 local OPEN, PAUSED, PASSED_OVER, LIMITED = 0, 1, 2, 3
-local RECLAIMED_A_CALL, BYTES_A_CALL = 100, 4194304
+local RECLAIMED_PER_CALL, BYTES_PER_CALL = 100, 4194304
 -- @only group
 local GROUP = group_of(LEASED)
 -- @end
@@ -120,11 +120,11 @@ if repeated then
 end
 
 -- Reclaim leases that ran out.
-local ran_out = redis.call('ZRANGEBYSCORE', LEASED, '-inf', claim.now, 'WITHSCORES', 'LIMIT', 0, RECLAIMED_A_CALL)
+local ran_out = redis.call('ZRANGEBYSCORE', LEASED, '-inf', claim.now, 'WITHSCORES', 'LIMIT', 0, RECLAIMED_PER_CALL)
 for i = 1, #ran_out, 2 do
   reclaim(claim, ran_out[i], tonumber(ran_out[i + 1]))
 end
-claim.is_cut_short = #ran_out == 2 * RECLAIMED_A_CALL
+claim.is_cut_short = #ran_out == 2 * RECLAIMED_PER_CALL
 -- @only group
 claim.is_full = claim.is_cut_short -- more leases ran out, perhaps of earlier messages: their places come first
 local known = redis.call('HMGET', META, 'fed', 'swept', 'sweeping')

@@ -19,7 +19,7 @@ KEEPS    writes nothing; ordered by priority for ready and delayed, by key for p
 -- @include lib/record.lua
 -- @include lib/leased.lua
 -- @include lib/lanes.lua
-local BYTES_A_CALL = 4194304
+local BYTES_PER_CALL = 4194304
 
 local meta = redis.call('HMGET', keys.meta, 'clock', 'priorities')
 local now = tick(meta[1])
@@ -92,7 +92,7 @@ local reply, bytes, found, is_last = { now, 1 }, 0, 0, true
 local function add(id, score)
   local record = redis.call('HGET', keys.msgs, id) or ''
   bytes = bytes + #record
-  if found == limit or (bytes > BYTES_A_CALL and found > 0) then
+  if found == limit or (bytes > BYTES_PER_CALL and found > 0) then
     is_last = false
     return
   end

@@ -25,14 +25,14 @@ end
 -- Writes a row of counts and the flag for it, because the end of a lease removes the rows of flagged messages only.
 local function add_rows(id, lease)
   local head, tail = string.sub(lease.text, 1, LEASE_FLAGS_AT - 1), string.sub(lease.text, LEASE_FLAGS_AT + 1)
-  redis.call('HSET', LEASES, id, head .. string.char(lease.flags + FLAG_TROUBLED) .. tail)
+  redis.call('HSET', LEASES, id, head .. string.char(lease.flags + FLAG_HAS_COUNTS) .. tail)
   keep_counts(COUNTS, id, counts_of(COUNTS, id))
 end
 
 local now = tick(redis.call('HGET', META, 'clock'))
 for _, each in ipairs(held) do
   local id, lease = each.id, each.lease
-  if lease.flags < FLAG_TROUBLED then
+  if lease.flags < FLAG_HAS_COUNTS then
     add_rows(id, lease)
   end
   local written = { string.format('p%.0f %.0f', lease.fence, now), settles.fraction(each.at), settles.text(each.at) }

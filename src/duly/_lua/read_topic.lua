@@ -16,7 +16,7 @@ KEEPS    I6: a repeat returns the same entries
 -- @include lib/clock.lua
 -- @include lib/delayed_publishes.lua
 -- @include lib/bell.lua
-local BYTES_A_CALL, ASKED_AT_FIRST = 4194304, 10
+local BYTES_PER_CALL, ASKED_AT_FIRST = 4194304, 10
 
 if redis.call('ZCARD', keys.waiting) > 0 then
   redis.pcall('HDEL', keys.msgs, '') -- as lib/drain.lua, but a user who may only read gets no error
@@ -28,7 +28,7 @@ local reply = { next_us, {} }
 -- The size of entries is not known before they are read: ask for few at first, then for more while they are small.
 local largest, size, step = math.max(tonumber(redis.call('HGET', keys.meta, 'largest') or 0), 1), 0, ASKED_AT_FIRST
 local function entries_to_ask_for(left)
-  return math.min(left, step, math.max(math.floor((BYTES_A_CALL - size) / largest), 1))
+  return math.min(left, step, math.max(math.floor((BYTES_PER_CALL - size) / largest), 1))
 end
 
 local function add(id, fields)
@@ -42,7 +42,7 @@ local function add(id, fields)
 end
 
 local left = from ~= '$' and limit or 0
-while left > 0 and (size == 0 or size + largest <= BYTES_A_CALL) do
+while left > 0 and (size == 0 or size + largest <= BYTES_PER_CALL) do
   local count = entries_to_ask_for(left)
   local found = redis.call('XRANGE', STREAM, from, '+', 'COUNT', count)
   for _, entry in ipairs(found) do

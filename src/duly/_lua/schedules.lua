@@ -8,7 +8,7 @@ RETURNS  { now, cursor, name, row ... }; the cursor is 0 at the end
 KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua
-local LOOKED_AT_A_CALL = 100
+local LOOKED_AT_PER_CALL = 100
 
 local now = tick(redis.call('HGET', META, 'clock'))
 if name ~= '' then
@@ -18,7 +18,7 @@ if name ~= '' then
   end
   return { now, '0' }
 end
-local page = redis.call('HSCAN', SCHEDULES, cursor, 'COUNT', LOOKED_AT_A_CALL)
+local page = redis.call('HSCAN', SCHEDULES, cursor, 'COUNT', LOOKED_AT_PER_CALL)
 local reply = { now, page[1] }
 for _, each in ipairs(page[2]) do
   reply[#reply + 1] = each

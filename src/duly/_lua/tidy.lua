@@ -21,20 +21,20 @@ KEEPS    I1 I2 I7 I9
 -- @include lib/expire.lua
 -- @include lib/trim.lua
 -- @include lib/dedup_windows.lua
-local WINDOWS_A_CALL = 100
+local WINDOWS_PER_CALL = 100
 
 local now = tick(redis.call('HGET', keys.meta, 'clock'))
-local is_more = expire_some(keys, now, 0) == EXPIRED_A_CALL
+local is_more = expire_some(keys, now, 0) == EXPIRED_PER_CALL
 
 local function trim_some(place, size_field, counter, kept)
   local trimmed = trim(keys, place, size_field, counter, kept, now, 0)
-  is_more = is_more or trimmed == TRIMMED_BESIDE
+  is_more = is_more or trimmed == EXTRA_TRIMMED
 end
 
 trim_some(keys.dead, 'dead_bytes', 'trimmed', bounds_of(dead_kept.count, dead_kept.age, dead_kept.bytes))
 if keeps_done then
   trim_some(keys.done, 'done_bytes', 'done_trimmed', bounds_of(done_kept.count, done_kept.age, done_kept.bytes))
 end
-is_more = close_windows(keys, now, WINDOWS_A_CALL) == WINDOWS_A_CALL or is_more
+is_more = close_windows(keys, now, WINDOWS_PER_CALL) == WINDOWS_PER_CALL or is_more
 take_token_if_empty(keys.wake, keys.msgs, keys.meta)
 return is_more and 1 or 0

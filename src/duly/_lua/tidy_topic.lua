@@ -17,7 +17,7 @@ KEEPS    I9
 -- @include lib/stream_retention.lua
 -- @include lib/acked_entries.lua
 -- @include lib/dedup_windows.lua
-local WINDOWS_A_CALL = 100
+local WINDOWS_PER_CALL = 100
 local GONE_MS = 3600000 -- a consumer without pending entries that was idle for longer is gone
 local bounds = bounds_of(kept.count, kept.age, kept.bytes)
 
@@ -42,5 +42,5 @@ end
 for _, group in ipairs(groups_of(STREAM)) do
   forget_consumers(group.name)
 end
-local closed = close_windows(keys, now, WINDOWS_A_CALL)
-return (next_us == 0 or closed == WINDOWS_A_CALL) and 1 or 0
+local closed = close_windows(keys, now, WINDOWS_PER_CALL)
+return (next_us == 0 or closed == WINDOWS_PER_CALL) and 1 or 0

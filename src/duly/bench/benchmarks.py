@@ -13,8 +13,8 @@ from typing import Any, Final
 from duly import Delivery, Duly, DulyError, Queue
 from duly.worker import Worker, WorkerOptions
 
-_A_SEND: Final = 1000
-_A_RECEIVE: Final = 100
+_MESSAGES_PER_SEND: Final = 1000
+_MESSAGES_PER_RECEIVE: Final = 100
 _SINGLES: Final = 1000
 _WAKES: Final = 200
 _DELAYED: Final = 200
@@ -44,8 +44,8 @@ class Load:
 
     def fill(self) -> None:
         """Send all messages, in large batches."""
-        for start in range(0, self.messages, _A_SEND):
-            self.queue.send_many([self.body] * min(_A_SEND, self.messages - start))
+        for start in range(0, self.messages, _MESSAGES_PER_SEND):
+            self.queue.send_many([self.body] * min(_MESSAGES_PER_SEND, self.messages - start))
 
 
 def calls(load: Load) -> list[Figure]:
@@ -64,13 +64,15 @@ def batches(load: Load) -> list[Figure]:
     """How many messages per second does one client send, and then receive and ack, in batches?"""
     sending = _timed(load.fill)
     return [
-        Figure(f"send_many, {_A_SEND} at once", load.messages / sending, "/s"),
-        Figure(f"receive and ack_many, {_A_RECEIVE} at once", load.messages / _timed(lambda: _drain(load)), "/s"),
+        Figure(f"send_many, {_MESSAGES_PER_SEND} at once", load.messages / sending, "/s"),
+        Figure(
+            f"receive and ack_many, {_MESSAGES_PER_RECEIVE} at once", load.messages / _timed(lambda: _drain(load)), "/s"
+        ),
     ]
 
 
 def _drain(load: Load) -> None:
-    while taken := load.queue.receive(_A_RECEIVE, wait=0):
+    while taken := load.queue.receive(_MESSAGES_PER_RECEIVE, wait=0):
         load.queue.ack_many(taken)
 
 

@@ -15,7 +15,7 @@ from duly.cli.session import Session
 from duly.cli.stop_signals import StopSignals, interrupt
 from duly.errors import NotDurable, QueueFull, Unavailable, UsageError
 
-_A_BATCH: Final = 1000
+_MESSAGES_PER_BATCH: Final = 1000
 
 _Lines = list[tuple[int, duly.Send]]
 """Messages with their line numbers."""
@@ -74,7 +74,7 @@ def send(
     if lines:
         if own_id is not None or dedup is not None:
             raise UsageError("--lines sends many messages: --id and --dedup are for one")
-        batches = values.bodies_by_line(body, _A_BATCH, as_text=text, as_bytes=as_bytes)
+        batches = values.bodies_by_line(body, _MESSAGES_PER_BATCH, as_text=text, as_bytes=as_bytes)
         messages = ([(number, duly.Send(each, **options)) for number, each in batch] for batch in batches)
         _send_lines(session, session.target(queue), messages, _durable(durable))
         return

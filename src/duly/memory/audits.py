@@ -10,7 +10,7 @@ from duly.memory.past import Past
 from duly.memory.state import PRIORITIES, QueueState
 
 _THROUGH: Final = b"0"
-_LET_WAIT_A_LANE: Final = 100
+_UNPARKED_PER_LANE: Final = 100
 _CANNOT_BREAK: Final = ("keys", "meta", "schedules", "slots")
 """Keys that only the engine writes in memory."""
 
@@ -88,7 +88,7 @@ def _lanes_without_owner(queue: QueueState, *, repair: bool) -> list[bytes]:
 def _begin_lane(queue: QueueState, key: bytes) -> None:
     """Let the first parked messages of a lane wait again. A claim restores their order."""
     del queue.lanes.owners[key]
-    for row in queue.lanes.first_parked(key, _LET_WAIT_A_LANE):
+    for row in queue.lanes.first_parked(key, _UNPARKED_PER_LANE):
         message = queue.messages[row.id]
         if message.flaw is None:
             queue.wait(message, message.own_place)

@@ -5,7 +5,7 @@ from functools import partial
 from math import ceil, floor, inf
 from typing import Any, NamedTuple, Self
 
-from duly._core.bounds import BYTES_A_CALL, FLAG_TROUBLED, GRAIN_US, RECLAIMED_A_CALL, TOLERANCE_US
+from duly._core.bounds import BYTES_PER_CALL, FLAG_HAS_COUNTS, GRAIN_US, RECLAIMED_PER_CALL, TOLERANCE_US
 from duly._core.codec import Lease
 from duly._core.replies import LIMITED, OPEN, PASSED_OVER, PAUSED, is_suspect
 from duly.memory import wire
@@ -48,7 +48,7 @@ def carried_out(round_: "Round") -> Kept:
     """Execute a claim, and answer it."""
     round_.reclaim_leases()
     round_.prepare()
-    any_counts = round_.queue.troubled > 0
+    any_counts = round_.queue.with_counts > 0
     round_.take()
     round_.trim_dead()
     round_.note_deliveries()
@@ -136,7 +136,7 @@ class Round:
 
     def reclaim_leases(self) -> None:
         """Return messages with expired leases to their own places, with one more crash. At the limit they are dead."""
-        for deadline, id_ in self.queue.leased.up_to(self.now, RECLAIMED_A_CALL):
+        for deadline, id_ in self.queue.leased.up_to(self.now, RECLAIMED_PER_CALL):
             message = self.queue.messages[id_]
             assert message.lease is not None
             consumer = message.lease.consumer.rstrip(" ").encode()
@@ -197,7 +197,7 @@ class Round:
         expiry, key = message.expiry_and_key
         if expiry is not None and expiry <= self.now:
             self.queue.drop_expired(message, self.now)
-        elif self._bytes + message.size > BYTES_A_CALL and self.taken:
+        elif self._bytes + message.size > BYTES_PER_CALL and self.taken:
             self._is_full = True
         elif self._has_turn(message, key):
             self._bytes += message.size
@@ -222,7 +222,7 @@ class Round:
     def take_one(self, message: StoredMessage, key: bytes | None) -> None:
         """Deliver a message, and store its holder. The fence is the time of the claim, so it grows with each claim."""
         self.taken.append(message)
-        flags = flags_of(message.intact) | (FLAG_TROUBLED if message.counts else 0)
+        flags = flags_of(message.intact) | (FLAG_HAS_COUNTS if message.counts else 0)
         self.queue.move(message, "leased", self.now + self._terms.lease_us)
         message.lease = Lease(
             self.now, message.size, flags, message.priority, self._terms.consumer, None if key is None else key.decode()
@@ -268,7 +268,7 @@ class Round:
     def until_next(self) -> int:
         """Count the microseconds until a claim may find more; 0: now, -1: never."""
         may_find_more = self._is_full or len(self.taken) == self._terms.limit
-        if len(self.reclaimed) == 4 * RECLAIMED_A_CALL or (may_find_more and not self._is_limited):
+        if len(self.reclaimed) == 4 * RECLAIMED_PER_CALL or (may_find_more and not self._is_limited):
             return 0
         moment = self.next_moment()
         return -1 if moment is None else max(moment - self.now, 0)

@@ -1,6 +1,6 @@
 """tidy: the cleanup that sends and claims do, for a queue that is not in use."""
 
-from duly._core.bounds import EXPIRED_A_CALL, TRIMMED_BESIDE, WINDOWS_A_CALL
+from duly._core.bounds import EXPIRED_PER_CALL, EXTRA_TRIMMED, WINDOWS_PER_CALL
 from duly.memory.state import Keep, QueueState
 
 
@@ -9,9 +9,9 @@ def tidy(queue: QueueState, args: list[bytes]) -> int:
     dead, keeps_done, done = Keep(*map(int, args[1:4])), args[4] == b"1", Keep(*map(int, args[5:8]))
     now = queue.tick()
     is_more = [
-        queue.expire_some(now) == EXPIRED_A_CALL,
-        queue.trim(queue.dead, "dead", dead, now, 0) == TRIMMED_BESIDE,
-        keeps_done and queue.trim(queue.done, "done", done, now, 0) == TRIMMED_BESIDE,
-        queue.dedup.sweep(now, WINDOWS_A_CALL) == WINDOWS_A_CALL,
+        queue.expire_some(now) == EXPIRED_PER_CALL,
+        queue.trim(queue.dead, "dead", dead, now, 0) == EXTRA_TRIMMED,
+        keeps_done and queue.trim(queue.done, "done", done, now, 0) == EXTRA_TRIMMED,
+        queue.dedup.sweep(now, WINDOWS_PER_CALL) == WINDOWS_PER_CALL,
     ]
     return int(any(is_more))

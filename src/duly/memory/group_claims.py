@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final, Self
 
-from duly._core.bounds import BYTES_A_CALL, READ_A_CALL, RECLAIMED_A_CALL
+from duly._core.bounds import BYTES_PER_CALL, READ_PER_CALL, RECLAIMED_PER_CALL
 from duly._core.codec import Lease
 from duly._core.publishing import opened
 from duly.memory import groups
@@ -72,7 +72,7 @@ class GroupRound(Round):
 
     def prepare(self) -> None:
         """Move due entries of the topic into the stream. There are no other programs to take entries over from."""
-        if len(self.reclaimed) == 4 * RECLAIMED_A_CALL:
+        if len(self.reclaimed) == 4 * RECLAIMED_PER_CALL:
             self._is_full = True  # there are more, perhaps earlier ones: they must get their places first
         self._next_entry = self._group.topic.let_in()
         is_time = self.now - (self._group.swept or 0) >= self._terms.lease_us / 2
@@ -106,7 +106,7 @@ class GroupRound(Round):
             self._take_entry(entries[0])
             self._bytes += sum(map(len, entries[0].fields))
             count += 1
-            if count == READ_A_CALL or self._bytes >= BYTES_A_CALL:
+            if count == READ_PER_CALL or self._bytes >= BYTES_PER_CALL:
                 self._is_full = self._wants_more
 
     def _next_entries(self, count: int) -> list[Entry]:

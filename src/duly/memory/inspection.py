@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from duly._core.bounds import BYTES_A_CALL
+from duly._core.bounds import BYTES_PER_CALL
 from duly.memory import wire
 from duly.memory.calls import ErrorReply
 from duly.memory.lanes import Parked
@@ -87,7 +87,7 @@ def list_(queue: QueueState, args: list[bytes]) -> Any:
             continue
         message = queue.messages[row.id]
         size += message.size
-        if found == limit or (size > BYTES_A_CALL and found):
+        if found == limit or (size > BYTES_PER_CALL and found):
             reply[1] = 0
             break
         found += 1

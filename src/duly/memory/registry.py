@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final
 
-from duly._core.bounds import FORGOTTEN_A_CALL, SHOWN
+from duly._core.bounds import FORGOTTEN_PER_CALL, SHOWN
 from duly.memory.ordered import ScoredIds
 
 
@@ -25,7 +25,7 @@ def beat(registry: Registry, args: list[bytes], now: int) -> int:
     consumer, info, forget_after = args
     registry.info[consumer] = info
     registry.beats.put(consumer, now)
-    for _, silent in registry.beats.up_to(now - int(forget_after) - 1, FORGOTTEN_A_CALL):
+    for _, silent in registry.beats.up_to(now - int(forget_after) - 1, FORGOTTEN_PER_CALL):
         registry.forget(silent)
     return 1
 

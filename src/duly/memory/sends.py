@@ -6,7 +6,7 @@ from itertools import islice
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from duly._core.bounds import DROPPED_BESIDE, EXPIRED_A_CALL
+from duly._core.bounds import EXPIRED_PER_CALL, EXTRA_DROPPED
 from duly._core.codec import FLAG_KEY, FLAG_OWN_ID, FLAG_REPLACE, stamped
 from duly._core.replies import DUPLICATE, FULL, REPLACED
 from duly.memory.calls import Kept
@@ -115,7 +115,7 @@ class _Admission:
             self.length_left = self._bounds.length - self._queue.count_live()
         if self._bounds.size >= 0:
             self.bytes_left = self._bounds.size - self._queue.stats.get("bytes", 0)
-        for _, id_ in self._queue.expires.up_to(self._now, incoming + EXPIRED_A_CALL):
+        for _, id_ in self._queue.expires.up_to(self._now, incoming + EXPIRED_PER_CALL):
             message = self._queue.messages[id_]
             if message.flaw:
                 self.unwatched.append(id_)
@@ -256,7 +256,7 @@ def plan_sends(queue: QueueState, args: list[bytes], bounds: Bounds, leaving: St
     for position, message in enumerate(messages, 1):
         admission.decide(position, _candidate(message), refuses=bounds.on_full != b"drop")
     is_refused = bounds.on_full == b"all" and any(outcome == FULL for _, outcome, _ in admission.outcomes)
-    dropped = admission.oldest_to_drop(len(messages) + DROPPED_BESIDE) if bounds.on_full == b"drop" else []
+    dropped = admission.oldest_to_drop(len(messages) + EXTRA_DROPPED) if bounds.on_full == b"drop" else []
     return Plan(queue, now, ahead, messages, admission, dropped or [], is_refused or dropped is None)
 
 

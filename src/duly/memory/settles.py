@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from duly._core import codec
-from duly._core.bounds import FLAG_TROUBLED
+from duly._core.bounds import FLAG_HAS_COUNTS
 from duly._core.codec import Counts, Fault, Lease, part_of, stamped
 from duly._core.verbs import VERBS
 from duly.errors import CodecError
@@ -277,7 +277,7 @@ def progress(queue: QueueState, args: list[bytes]) -> Any:
         return lost
     now = queue.tick()
     for message, lease, (fraction, text) in held:
-        lease.flags |= FLAG_TROUBLED
+        lease.flags |= FLAG_HAS_COUNTS
         queue.set_counts(message, message.counted())
         said = f"p{lease.fence} {now} {fraction.decode()} {text.decode()}"
         message.why = Past.of(message).row_of_ended("", Counts(), result=said)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from duly._core.bounds import EXPIRED_A_CALL, LOOK_AGAIN_US, SCHEDULES_A_CALL, TRIMMED_BESIDE
+from duly._core.bounds import EXPIRED_PER_CALL, EXTRA_TRIMMED, LOOK_AGAIN_US, SCHEDULES_PER_CALL
 from duly._core.codec import Counts
 from duly.memory.dedup import DedupWindows
 from duly.memory.lanes import Lanes
@@ -46,7 +46,7 @@ class QueueState:
         self._ended: list[bytes] = []
         """Ended messages that have not been announced to their waiters yet."""
         self.lost_bodies: int = 0
-        self.troubled: int = 0
+        self.with_counts: int = 0
         """How many messages have counts."""
         self.stats: dict[str, int] = {}
         self.clock: int | None = None
@@ -108,7 +108,7 @@ class QueueState:
 
     def set_counts(self, message: StoredMessage, counts: Counts | None) -> None:
         """Store the counts of a message's failures."""
-        self.troubled += (counts is not None) - (message.counts is not None)
+        self.with_counts += (counts is not None) - (message.counts is not None)
         message.counts = counts
 
     @property
@@ -150,9 +150,9 @@ class QueueState:
         due = [name for _, name in self.slots.up_to(now)]
         self._named_until = now
         self._name_again_at = None
-        if len(due) > SCHEDULES_A_CALL:
+        if len(due) > SCHEDULES_PER_CALL:
             first = now % len(due)
-            due = [*due[first:], *due[:first]][:SCHEDULES_A_CALL]
+            due = [*due[first:], *due[:first]][:SCHEDULES_PER_CALL]
             self._name_again_at = now + LOOK_AGAIN_US
         return [text for name in due for text in (name, self.schedules.get(name, b""))]
 
@@ -274,7 +274,7 @@ class QueueState:
         self._take_out(message)
         self.expires.remove(message.id)
         self.lost_bodies -= message.record is None
-        self.troubled -= message.counts is not None
+        self.with_counts -= message.counts is not None
         del self.messages[message.id]
 
     def free_dedup(self, message: StoredMessage) -> None:
@@ -348,7 +348,7 @@ class QueueState:
 
         A flawed message is left to the claim that finds it.
         """
-        over = self.expires.up_to(now, brought_in + EXPIRED_A_CALL)
+        over = self.expires.up_to(now, brought_in + EXPIRED_PER_CALL)
         for _, id_ in over:
             message = self.messages[id_]
             if message.flaw:
@@ -362,7 +362,7 @@ class QueueState:
         bytes_counter, counter = f"{kind}_bytes", {"dead": "trimmed", "done": "done_trimmed"}[kind]
         excess = len(place) - keep.count if keep.count >= 0 else 0
         held, trimmed, freed = self.stats.get(bytes_counter, 0), 0, 0
-        for at, id_ in place.first(added + TRIMMED_BESIDE):
+        for at, id_ in place.first(added + EXTRA_TRIMMED):
             is_old = keep.age >= 0 and at <= now - keep.age
             is_heavy = keep.bytes >= 0 and held - freed > keep.bytes
             if not (trimmed < excess or is_old or is_heavy):

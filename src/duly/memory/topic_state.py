@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from duly._core.bounds import BYTES_LET_IN_A_CALL, LET_IN_A_CALL
+from duly._core.bounds import BYTES_LET_IN_PER_CALL, LET_IN_PER_CALL
 from duly.errors import CodecError
 from duly.memory.entries import fields_of
 from duly.memory.message import DAMAGED, StoredMessage
@@ -31,8 +31,8 @@ class TopicState(QueueState):
         if not waiting:
             return None
         now, size = self.tick(), 0
-        for _, id_ in waiting.up_to(now, LET_IN_A_CALL):
-            if size < BYTES_LET_IN_A_CALL:
+        for _, id_ in waiting.up_to(now, LET_IN_PER_CALL):
+            if size < BYTES_LET_IN_PER_CALL:
                 size += self._let_one_in(self.messages[id_], now)
                 self.clock: int | None = now
         following = waiting.first_score()

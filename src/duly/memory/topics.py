@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from duly._core.bounds import BYTES_A_CALL, GONE_MS, WINDOWS_A_CALL
+from duly._core.bounds import BYTES_PER_CALL, GONE_MS, WINDOWS_PER_CALL
 from duly._core.publishing import BODY
 from duly.memory.calls import Kept
 from duly.memory.retention import retain
@@ -49,7 +49,7 @@ def publish(topic: TopicState, args: list[bytes]) -> Kept:
         topic.count("duplicates", len(ids) - published)
     if windows:
         topic.clock = now
-        topic.dedup.sweep(now, windows + WINDOWS_A_CALL)
+        topic.dedup.sweep(now, windows + WINDOWS_PER_CALL)
     retain(topic, Keep(*map(int, args[:3])))
     return Kept(ids)
 
@@ -63,7 +63,7 @@ def read_topic(topic: TopicState, args: list[bytes]) -> list[Any]:
     size = 0
     for entry in _entries_from(topic, begin, limit):
         size += sum(map(len, entry.fields))
-        if size > BYTES_A_CALL and len(reply) > 2:
+        if size > BYTES_PER_CALL and len(reply) > 2:
             break
         reply += (written_id(entry.id), list(entry.fields))
     return reply
@@ -107,8 +107,8 @@ def tidy_topic(topic: TopicState, args: list[bytes]) -> int:
         for name, consumer in list(group.consumers.items()):
             if topic.server_ms - consumer.seen_ms > GONE_MS:
                 group.forget_idle(name)
-    closed = topic.dedup.sweep(now, WINDOWS_A_CALL)
-    return int(next_us == 0 or closed == WINDOWS_A_CALL)
+    closed = topic.dedup.sweep(now, WINDOWS_PER_CALL)
+    return int(next_us == 0 or closed == WINDOWS_PER_CALL)
 
 
 def delete_topic(topic: TopicState, _args: list[bytes]) -> Kept:

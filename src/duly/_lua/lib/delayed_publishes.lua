@@ -3,7 +3,7 @@
 -- @include lib/clock.lua
 -- @include lib/record.lua
 
-local LET_IN_A_CALL, BYTES_LET_IN_A_CALL = 1000, 4194304
+local LET_IN_PER_CALL, BYTES_LET_IN_PER_CALL = 1000, 4194304
 local MOST_LET_IN_TEXTS = 7000 -- more do not fit on the stack
 local TRY_AGAIN_US = 1000000 -- when the stream has refused one
 
@@ -115,11 +115,11 @@ local function add_due_publishes(topic, stream)
   if tonumber(head[2]) > now then
     return tonumber(head[2]) - now
   end
-  local due = redis.call('ZRANGEBYSCORE', topic.waiting, '-inf', now, 'LIMIT', 0, LET_IN_A_CALL)
+  local due = redis.call('ZRANGEBYSCORE', topic.waiting, '-inf', now, 'LIMIT', 0, LET_IN_PER_CALL)
   local seen, entered, size, largest, is_refused = {}, {}, 0, 0, false
   for _, id in ipairs(due) do
-    local record = size < BYTES_LET_IN_A_CALL and redis.call('HGET', topic.msgs, id)
-    if size >= BYTES_LET_IN_A_CALL then
+    local record = size < BYTES_LET_IN_PER_CALL and redis.call('HGET', topic.msgs, id)
+    if size >= BYTES_LET_IN_PER_CALL then
       break
     end
     local fields = fields_if_sound(record)

@@ -5,7 +5,7 @@
 -- @include lib/lanes.lua
 -- @include lib/wake.lua
 
-local EXPIRED_A_CALL = 100 -- in addition to the number that the call adds
+local EXPIRED_PER_CALL = 100 -- in addition to the number that the call adds
 
 local function drop_expired(keys, id, record, now)
   stop_waiting(keys, id, record)
@@ -21,7 +21,7 @@ end
 -- `keys.waiting` must have every priority. Messages with a flawed record are left to a claim. Returns how many messages
 -- were checked.
 local function expire_some(keys, now, added)
-  local over = redis.call('ZRANGEBYSCORE', keys.expires, '-inf', now, 'LIMIT', 0, added + EXPIRED_A_CALL)
+  local over = redis.call('ZRANGEBYSCORE', keys.expires, '-inf', now, 'LIMIT', 0, added + EXPIRED_PER_CALL)
   for _, id in ipairs(over) do
     local record = redis.call('HGET', keys.msgs, id)
     if flaw_of(record) then

@@ -35,7 +35,7 @@ local function held_batch(leases)
         owners[#owners + 1] = unpack_lease('<Hc0', text, rest_at)
         owners[#owners + 1] = id
       end
-      if flags >= FLAG_TROUBLED then
+      if flags >= FLAG_HAS_COUNTS then
         ids_with_rows[#ids_with_rows + 1] = id
       end
     else

@@ -7,7 +7,7 @@
 -- @include lib/stream_retention.lua
 -- @include lib/dedup_windows.lua
 
-local WINDOWS_A_CALL, MOST_TEXTS = 100, 7000 -- more do not fit on the stack
+local WINDOWS_PER_CALL, MOST_TEXTS = 100, 7000 -- more do not fit on the stack
 
 -- Returns the keys of a topic that begin at a position of KEYS, and the position after them.
 -- @keys publishing_keys of publish
@@ -92,7 +92,7 @@ local function publish_entries(topic, first, last, is_plain, keep)
   end
   if added.windows > 0 then
     store_clock(topic.meta, now)
-    close_windows(topic, now, added.windows + WINDOWS_A_CALL)
+    close_windows(topic, now, added.windows + WINDOWS_PER_CALL)
   end
   retain(topic, topic.stream, keep, now - ahead)
   return added.ids

@@ -15,7 +15,7 @@
 -- @include lib/dedup_windows.lua
 
 local DUPLICATE, FULL, REPLACED = 1, 2, 3
-local DROPPED_BESIDE = 100 -- in addition to the number added, so that a lowered bound is reached
+local EXTRA_DROPPED = 100 -- in addition to the number added, so that a lowered bound is reached
 
 -- Returns the keys of a queue that begin at a position of KEYS, and the position after them.
 -- @keys sending_keys of send_checked
@@ -61,7 +61,7 @@ local function measure_room(plan)
   if bounds.bytes >= 0 then
     plan.bytes_left = bounds.bytes - tonumber(redis.call('HGET', keys.meta, 'bytes') or 0)
   end
-  local most = plan.count + EXPIRED_A_CALL
+  local most = plan.count + EXPIRED_PER_CALL
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', keys.expires, '-inf', plan.now, 'LIMIT', 0, most)) do
     local record = redis.call('HGET', keys.msgs, id)
     if flaw_of(record) then -- a claim will bury it
@@ -209,7 +209,7 @@ end
 -- The number is bounded: after `max_length` was lowered by much, several sends share the work.
 local function oldest_to_drop(plan)
   local heads, dropped, members, keys = {}, {}, {}, plan.keys
-  local most = plan.count + DROPPED_BESIDE
+  local most = plan.count + EXTRA_DROPPED
   local last = most + plan.count + plan.expired_count - 1 -- some are skipped: they are replaced, or expired
   for i, place in ipairs(places_of_digits(keys.waiting, plan.meta.priorities)) do
     heads[i] = { key = place.key, rows = redis.call('ZRANGE', place.key, 0, last, 'WITHSCORES'), at = 1 }

@@ -5,7 +5,7 @@
 -- @include lib/lanes.lua
 -- @include lib/wake.lua
 
-local TRIMMED_BESIDE = 100 -- in addition to the number added, so that a lowered bound is reached
+local EXTRA_TRIMMED = 100 -- in addition to the number added, so that a lowered bound is reached
 
 -- Called after `added` messages were added to `place`. `keep` has the bounds of lib/bounds.lua. `size_field` counts the
 -- bytes of `place`, `counter` the messages that are trimmed. If a trimmed dead letter blocked its lane, the lane goes
@@ -16,7 +16,7 @@ local function trim(keys, place, size_field, counter, keep, now, added)
     excess = redis.call('ZCARD', place) - keep.count
   end
   local held = keep.bytes >= 0 and tonumber(redis.call('HGET', keys.meta, size_field) or 0)
-  local oldest = redis.call('ZRANGE', place, 0, added + TRIMMED_BESIDE - 1, 'WITHSCORES')
+  local oldest = redis.call('ZRANGE', place, 0, added + EXTRA_TRIMMED - 1, 'WITHSCORES')
   local trimmed, freed = 0, 0
   local may_block = place == keys.dead and redis.call('EXISTS', keys.lanes) == 1
   for i = 1, #oldest, 2 do

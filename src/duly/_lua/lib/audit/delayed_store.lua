@@ -48,7 +48,7 @@ do
   -- is that of the same step and the SHA-1 of the last id returned.
   function store.step_of(key, is_hash)
     local at, after = string.match(cursor, '^(%d+)/?(%x*)$')
-    local step = redis.call(is_hash and 'HSCAN' or 'ZSCAN', key, at, 'COUNT', IDS_A_CALL)
+    local step = redis.call(is_hash and 'HSCAN' or 'ZSCAN', key, at, 'COUNT', IDS_PER_CALL)
     local ids, hashes, values = ids_after(step[2], after)
     local judged = {}
     search_for_entries(ids)

@@ -7,7 +7,7 @@
 
 local search_for_entries, has_entered, is_search_pending
 do
-  local MOST_ENTRIES, MOST_BYTES, ENTRIES_A_PAGE = 1000, 4194304, 10
+  local MOST_ENTRIES, MOST_BYTES, ENTRIES_PER_PAGE = 1000, 4194304, 10
 
   local entered, is_pending = {}, {} -- by id
 
@@ -37,7 +37,7 @@ do
     for _, entry in ipairs(entries) do
       note_entry(walk, entry)
     end
-    walk.page, walk.is_through = math.min(2 * walk.page, ENTRIES_A_PAGE), #entries < count
+    walk.page, walk.is_through = math.min(2 * walk.page, ENTRIES_PER_PAGE), #entries < count
   end
 
   -- Reads on until an entry that was due at `ms` must have been read. Calls come in the order of `ms`. Returns false if

@@ -6,7 +6,7 @@
 
 local check_own_lane, check_lane, check_parked_scores, check_parked_member, check_lane_ahead
 do
-  local UNPARKED_A_CALL, UNPARKED_A_LANE = 100, 2
+  local UNPARKED_PER_CALL, UNPARKED_PER_LANE = 100, 2
 
   -- Whether a lane must stay with an id: it is leased, dead or was delivered before.
   local function keeps_its_lane(id)
@@ -38,9 +38,9 @@ do
   -- Frees a lane without an owner: the first parked messages wait again, and claims put them in order. None of them
   -- gets the lane, because its next owner may be waiting already. The number per call is bounded; later steps find the
   -- other messages parked in a lane without an owner.
-  local left_to_unpark = UNPARKED_A_CALL
+  local left_to_unpark = UNPARKED_PER_CALL
   local function reset_lane(key)
-    local count = math.max(left_to_unpark, UNPARKED_A_LANE)
+    local count = math.max(left_to_unpark, UNPARKED_PER_LANE)
     free_lanes(keys.lanes, { key })
     for _, member in ipairs(first_parked(keys.parked, key, count)) do
       left_to_unpark = left_to_unpark - 1
@@ -121,15 +121,15 @@ do
   function check_parked_scores()
     local from = repair and 0 or tonumber(cursor)
     for _, range in ipairs({ { '-inf', '(0' }, { '(0', '+inf' } }) do
-      local wrong = redis.call('ZRANGEBYSCORE', keys.parked, range[1], range[2], 'LIMIT', from, IDS_A_CALL)
+      local wrong = redis.call('ZRANGEBYSCORE', keys.parked, range[1], range[2], 'LIMIT', from, IDS_PER_CALL)
       for _, member in ipairs(wrong) do
         local id = string.find(member, '\0', 1, true) and id_of_parked(member) or member
         fault(id, 'parked out of its order', function()
           redis.call('ZADD', keys.parked, 0, member)
         end)
       end
-      if #wrong == IDS_A_CALL then
-        continue_at(tostring(from + IDS_A_CALL))
+      if #wrong == IDS_PER_CALL then
+        continue_at(tostring(from + IDS_PER_CALL))
       end
     end
   end

@@ -28,6 +28,6 @@ end
 
 -- Scans one step of a key. Returns { id, value ... } and the cursor of the next step.
 function store.step_of(key, is_hash)
-  local step = redis.call(is_hash and 'HSCAN' or 'ZSCAN', key, cursor, 'COUNT', IDS_A_CALL)
+  local step = redis.call(is_hash and 'HSCAN' or 'ZSCAN', key, cursor, 'COUNT', IDS_PER_CALL)
   return step[2], step[1]
 end

@@ -3,7 +3,7 @@
 -- claim.ids, records, counts, leased, leases, bytes and lateness, and to the caches lease_texts and lease_tails. Sets
 -- claim.is_full.
 
-local PARKED_A_CALL, LOOKED_AHEAD, MOST_LOOKED_AHEAD = 1000, 10, 640
+local PARKED_PER_CALL, LOOKED_AHEAD, MOST_LOOKED_AHEAD = 1000, 10, 640
 
 -- Returns the text of a lease. Most messages of a batch have the same size and flags, so texts are cached. Of messages
 -- with keys, all but the key is cached.
@@ -45,7 +45,7 @@ local function lease_candidates(claim, waiting, candidates, found, lanes)
       n = n + 1
       if counts then
         claim.counts[n] = counts[i] or ''
-        flags = counts[i] and flags + FLAG_TROUBLED or flags
+        flags = counts[i] and flags + FLAG_HAS_COUNTS or flags
       end
       ids[n], records[n] = id, record
       leased[2 * n - 1], leased[2 * n] = deadline, id
@@ -59,7 +59,7 @@ end
 -- Leases due messages of one priority, and parks those whose turn it is not. It reads `ahead` more than it needs.
 local function take_from(claim, waiting, ahead)
   local wanted, first = claim.allowed - #claim.ids, #claim.ids + 1
-  local looked_at = math.min(wanted + ahead, PARKED_A_CALL - claim.parked) -- each of them may be parked
+  local looked_at = math.min(wanted + ahead, PARKED_PER_CALL - claim.parked) -- each of them may be parked
   local due = due_in(waiting, claim.now, 0, looked_at)
   local candidates = claim.is_isolating and without_suspects(claim, waiting, due, looked_at) or due
   if claim.has_large then
@@ -97,7 +97,7 @@ local function take_in_turn(claim, waiting)
       return
     end
     -- With half of the wanted messages another round does not pay: the reply asks for another claim instead.
-    claim.is_full = claim.is_full or claim.parked >= PARKED_A_CALL or 2 * #claim.ids >= claim.allowed
+    claim.is_full = claim.is_full or claim.parked >= PARKED_PER_CALL or 2 * #claim.ids >= claim.allowed
     ahead = math.min(math.max(2 * ahead, LOOKED_AHEAD), MOST_LOOKED_AHEAD) -- a long lane is parked in a few rounds
   until claim.is_full
 end

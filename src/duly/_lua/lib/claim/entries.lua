@@ -4,7 +4,7 @@
 
 -- @include lib/claim/entry_sizes.lua
 
-local READ_A_CALL, ASKED_UNMEASURED = 1000, 10
+local READ_PER_CALL, ASKED_UNMEASURED = 1000, 10
 
 -- Reads the next entries under the consumer's name. `fed` is the last one that the group has read, or false.
 local function read_entries(count, fed)
@@ -100,7 +100,7 @@ local function read_on(claim, fed)
     end
     looked_at, seen = looked_at + #entries, seen + (math.max(largest, expected) > LARGE and size_of(entries) or 0)
     -- If the bounds of a call end the loop, the reply asks for another claim, because more entries may follow.
-    local is_enough = looked_at >= READ_A_CALL or math.max(claim.bytes, seen) >= BYTES_A_CALL
+    local is_enough = looked_at >= READ_PER_CALL or math.max(claim.bytes, seen) >= BYTES_PER_CALL
     claim.is_full = not is_at_end and #claim.ids < claim.allowed and is_enough
   until is_at_end or claim.is_full or #claim.ids >= claim.allowed
   if largest > largest_before then

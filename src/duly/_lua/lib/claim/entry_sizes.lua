@@ -15,7 +15,7 @@ local function entries_to_ask_for(claim, size, seen)
   if size <= LARGE then
     return wanted
   end
-  return math.min(wanted, math.max(math.floor((BYTES_A_CALL - math.max(claim.bytes, seen)) / size), 1))
+  return math.min(wanted, math.max(math.floor((BYTES_PER_CALL - math.max(claim.bytes, seen)) / size), 1))
 end
 
 local function size_of(entries)

@@ -5,7 +5,7 @@ local function fitting_records(claim, candidates)
   local fitting, total = {}, claim.bytes
   for _, id in ipairs(candidates) do
     total = total + redis.call('HSTRLEN', MSGS, id)
-    if total > BYTES_A_CALL and #claim.ids + #fitting > 0 then
+    if total > BYTES_PER_CALL and #claim.ids + #fitting > 0 then
       claim.is_full = true
       break
     end

@@ -7,7 +7,7 @@
 -- @include lib/history.lua
 -- @include lib/bury.lua
 
-local TAKEN_OVER_A_CALL, LOOKED_THROUGH_A_CALL = 100, 1000
+local TAKEN_OVER_PER_CALL, LOOKED_THROUGH_PER_CALL = 100, 1000
 
 -- Returns the due time of an entry: when it was published, so that it comes before later entries, but after `last_due`,
 -- that of the entry before it. Another program may give an entry an id from the future. Then the due time is a new tick
@@ -73,7 +73,7 @@ local function take_over_idle(claim, from, fed)
   local last_due = before and not flaw_of(before) and due_of(before) or 0
   local last_fed, is_done = fed
   repeat
-    local rows = redis.pcall('XPENDING', STREAM, GROUP, 'IDLE', lease_ms, from, '+', TAKEN_OVER_A_CALL)
+    local rows = redis.pcall('XPENDING', STREAM, GROUP, 'IDLE', lease_ms, from, '+', TAKEN_OVER_PER_CALL)
     if rows.err then
       return fed -- no group yet
     end
@@ -86,8 +86,8 @@ local function take_over_idle(claim, from, fed)
       from = '(' .. id
     end
     looked_at = looked_at + #rows
-    is_done = #rows < TAKEN_OVER_A_CALL
-  until is_done or taken >= TAKEN_OVER_A_CALL or looked_at >= LOOKED_THROUGH_A_CALL
+    is_done = #rows < TAKEN_OVER_PER_CALL
+  until is_done or taken >= TAKEN_OVER_PER_CALL or looked_at >= LOOKED_THROUGH_PER_CALL
   if taken > 0 then
     store_clock(META, claim.now)
   end
