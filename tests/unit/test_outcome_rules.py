@@ -10,17 +10,17 @@ import pytest
 from duly import Defer, Outcome, Recycle, Reject, Retry, RetryIn, UsageError
 from duly._core.outcome_rules import (
     ACK,
+    Decision,
     DeferPolicy,
-    Verdict,
     after_defer,
     after_failure,
     after_failure_at_any_rate,
+    decision_of_error,
+    decision_of_return,
+    decisions_of_batch,
     described,
     on_one_line,
     storable,
-    verdict_of_error,
-    verdict_of_return,
-    verdicts_of_batch,
 )
 
 # One message
@@ -28,31 +28,31 @@ from duly._core.outcome_rules import (
 
 @pytest.mark.parametrize("value", [None, True, 0, "", "text", [], [False], {"a": 1}, object(), ValueError("x")])
 def test_a_handler_that_returns_has_done_its_work(value: Any) -> None:
-    assert verdict_of_return(value) is ACK
+    assert decision_of_return(value) is ACK
 
 
 def test_false_is_a_retry() -> None:
-    assert verdict_of_return(False) == Verdict("retry", None, "", "the handler returned False")
+    assert decision_of_return(False) == Decision("retry", None, "", "the handler returned False")
 
 
 def test_recycle_is_a_recycle() -> None:
-    assert verdict_of_return(Recycle()) == Verdict("recycle", 0.0)
-    assert verdict_of_return(Recycle(timedelta(minutes=1))) == Verdict("recycle", 60.0)
+    assert decision_of_return(Recycle()) == Decision("recycle", 0.0)
+    assert decision_of_return(Recycle(timedelta(minutes=1))) == Decision("recycle", 60.0)
 
 
 RETRY_IN = RetryIn(7)
-OUTCOMES: list[tuple[Outcome, Verdict]] = [
-    (Defer(5), Verdict("defer", 5.0)),
-    (RETRY_IN, Verdict("retry", 7.0, "", RETRY_IN)),
-    (Reject("no use"), Verdict("reject", None, "no use")),
+OUTCOMES: list[tuple[Outcome, Decision]] = [
+    (Defer(5), Decision("defer", 5.0)),
+    (RETRY_IN, Decision("retry", 7.0, "", RETRY_IN)),
+    (Reject("no use"), Decision("reject", None, "no use")),
 ]
 
 
-@pytest.mark.parametrize(("outcome", "verdict"), OUTCOMES, ids=repr)
-def test_an_outcome_means_the_same_returned_and_raised(outcome: Outcome, verdict: Verdict) -> None:
-    assert verdict_of_error(outcome) == verdict
-    assert verdict_of_return(outcome) == verdict
-    assert verdicts_of_batch([outcome], 1) == [verdict]
+@pytest.mark.parametrize(("outcome", "decision"), OUTCOMES, ids=repr)
+def test_an_outcome_means_the_same_returned_and_raised(outcome: Outcome, decision: Decision) -> None:
+    assert decision_of_error(outcome) == decision
+    assert decision_of_return(outcome) == decision
+    assert decisions_of_batch([outcome], 1) == [decision]
 
 
 @pytest.mark.parametrize(
@@ -61,24 +61,24 @@ def test_an_outcome_means_the_same_returned_and_raised(outcome: Outcome, verdict
     ids=repr,
 )
 def test_any_other_error_is_a_retry_with_it(error: BaseException) -> None:
-    assert verdict_of_error(error) == Verdict("retry", None, "", error)
+    assert decision_of_error(error) == Decision("retry", None, "", error)
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_coroutine_that_nobody_awaits_is_no_success() -> None:
     async def work() -> None: ...
 
-    verdict = verdict_of_return(work())
+    decision = decision_of_return(work())
 
-    assert verdict.verb == "retry"
-    assert "async def" in str(verdict.error)
+    assert decision.verb == "retry"
+    assert "async def" in str(decision.error)
 
 
 def test_anything_to_await_is_no_success() -> None:
     class Later(Awaitable[None]):
         def __await__(self) -> Any: ...
 
-    assert verdict_of_return(Later()).verb == "retry"
+    assert decision_of_return(Later()).verb == "retry"
 
 
 # Batches
@@ -86,39 +86,39 @@ def test_anything_to_await_is_no_success() -> None:
 
 @pytest.mark.parametrize("value", [None, True, "text", 5, {1: False, 2: False, 3: False}], ids=repr)
 def test_a_batch_handler_that_returns_has_done_its_work(value: Any) -> None:
-    assert verdicts_of_batch(value, 3) == [ACK] * 3
+    assert decisions_of_batch(value, 3) == [ACK] * 3
 
 
 def test_one_outcome_may_be_for_all() -> None:
-    assert [verdict.verb for verdict in verdicts_of_batch(False, 2)] == ["retry", "retry"]
-    assert verdicts_of_batch(Recycle(5), 2) == [Verdict("recycle", 5.0)] * 2
-    assert verdicts_of_batch(Defer(5), 2) == [Verdict("defer", 5.0)] * 2
+    assert [decision.verb for decision in decisions_of_batch(False, 2)] == ["retry", "retry"]
+    assert decisions_of_batch(Recycle(5), 2) == [Decision("recycle", 5.0)] * 2
+    assert decisions_of_batch(Defer(5), 2) == [Decision("defer", 5.0)] * 2
 
 
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_each_message_of_a_batch_may_have_its_outcome(kind: Any) -> None:
     error = ValueError("x")
 
-    verdicts = verdicts_of_batch(kind([None, True, False, error, Defer(5), Reject("no"), Recycle(), "text"]), 8)
+    decisions = decisions_of_batch(kind([None, True, False, error, Defer(5), Reject("no"), Recycle(), "text"]), 8)
 
-    assert verdicts == [
+    assert decisions == [
         ACK,
         ACK,
-        Verdict("retry", error="the handler returned False"),
-        Verdict("retry", error=error),
-        Verdict("defer", 5.0),
-        Verdict("reject", reason="no"),
-        Verdict("recycle", 0.0),
+        Decision("retry", error="the handler returned False"),
+        Decision("retry", error=error),
+        Decision("defer", 5.0),
+        Decision("reject", reason="no"),
+        Decision("recycle", 0.0),
         ACK,
     ]
 
 
 @pytest.mark.parametrize("value", [[], [None], (None,) * 4])
 def test_outcomes_that_cannot_be_assigned_are_retries(value: Any) -> None:
-    verdicts = verdicts_of_batch(value, 3)
+    decisions = decisions_of_batch(value, 3)
 
-    assert [verdict.verb for verdict in verdicts] == ["retry"] * 3
-    assert f"{len(value)} outcomes for 3 messages" in str(verdicts[0].error)
+    assert [decision.verb for decision in decisions] == ["retry"] * 3
+    assert f"{len(value)} outcomes for 3 messages" in str(decisions[0].error)
 
 
 # Failures
@@ -176,10 +176,10 @@ def test_a_policy_that_fails_is_replaced() -> None:
     ],
 )
 def test_the_delay_of_a_defer_grows_with_the_defers_before_it(defer: Defer, delays: list[float]) -> None:
-    verdict = verdict_of_error(defer)
-    assert verdict.delay is not None
+    decision = decision_of_error(defer)
+    assert decision.delay is not None
 
-    assert [after_defer(verdict.delay, verdict.policy, n) for n in range(4)] == [("defer", each) for each in delays]
+    assert [after_defer(decision.delay, decision.policy, n) for n in range(4)] == [("defer", each) for each in delays]
 
 
 def test_a_delay_that_no_number_can_hold_is_the_longest() -> None:
@@ -199,9 +199,9 @@ def test_with_a_limit_a_message_is_dead_that_was_deferred_so_often() -> None:
 def test_a_defer_says_what_was_in_the_way() -> None:
     shared = Defer(5, factor=2, max=60, limit=3)
 
-    verdict = verdict_of_error(shared.because("lock 'a' was busy"))
+    decision = decision_of_error(shared.because("lock 'a' was busy"))
 
-    assert verdict == Verdict("defer", 5.0, policy=DeferPolicy(2, 60.0, 3, "lock 'a' was busy"))
+    assert decision == Decision("defer", 5.0, policy=DeferPolicy(2, 60.0, 3, "lock 'a' was busy"))
     assert shared.reason == ""
 
 
@@ -210,10 +210,10 @@ def test_a_defer_that_cannot_be_read_is_a_failure(flaw: dict[str, Any]) -> None:
     defer = Defer(5)
     defer.__dict__.update(flaw)
 
-    verdict = verdict_of_error(defer)
+    decision = decision_of_error(defer)
 
-    assert verdict == Verdict("retry", error=defer, flaw=verdict.flaw)
-    assert "Defer" in verdict.flaw
+    assert decision == Decision("retry", error=defer, flaw=decision.flaw)
+    assert "Defer" in decision.flaw
 
 
 def test_a_defer_that_did_not_call_its_base_is_read() -> None:
@@ -221,7 +221,7 @@ def test_a_defer_that_did_not_call_its_base_is_read() -> None:
         def __init__(self) -> None:
             self.delay = 7.0
 
-    assert verdict_of_error(Own()) == Verdict("defer", 7.0)
+    assert decision_of_error(Own()) == Decision("defer", 7.0)
 
 
 # What is kept of errors

@@ -8,7 +8,7 @@ import pytest
 import duly
 from duly import _lua, outcomes
 from duly._core.call import Call
-from duly._core.outcome_rules import verdict_of_error, verdict_of_return
+from duly._core.outcome_rules import decision_of_error, decision_of_return
 from duly._core.rights import roles_of
 from duly._core.verbs import MOVES, VERBS
 from duly._core.views import NOTHING_COUNTED
@@ -88,9 +88,9 @@ def test_the_first_script_of_a_verb_raises_its_counter(verb: str) -> None:
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda each: type(each).__name__)
 def test_an_outcome_asks_for_the_verb_that_the_table_says(outcome: object) -> None:
     (verb,) = (name for name, row in VERBS.items() if row.outcome is type(outcome))
-    assert verdict_of_return(outcome).verb == verb
+    assert decision_of_return(outcome).verb == verb
     if isinstance(outcome, outcomes.Outcome):
-        assert verdict_of_error(outcome).verb == verb
+        assert decision_of_error(outcome).verb == verb
 
 
 def test_every_outcome_has_a_verb() -> None:

@@ -340,7 +340,7 @@ class AsyncDelivery(Delivered[BodyT]):
         """Return the settle for an exception that a block raised."""
         if not isinstance(error, Exception):  # cancelled or interrupted: the message did not fail
             return settles.Step(settles.RELEASE, [(self,)])
-        way, row, flaws = settles.judged(self, outcome_rules.verdict_of_error(error))
+        way, row, flaws = settles.choose_way(self, outcome_rules.decision_of_error(error))
         for flaw in flaws:
             _LOG.warning("%s", flaw)
         return settles.Step(way, [row])

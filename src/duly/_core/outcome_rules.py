@@ -1,6 +1,6 @@
 """The rules for outcomes of handlers, the same for `with d:` and for workers.
 
-The value that a handler returns or the error that it raises gives the verdict. The retry policy then turns a failure
+The value that a handler returns or the error that it raises gives the decision. The retry policy then turns a failure
 into a retry or a dead letter. A defer becomes a dead letter at its limit.
 """
 
@@ -44,7 +44,7 @@ class DeferPolicy(NamedTuple):
 _PLAIN: Final = DeferPolicy()
 
 
-class Verdict(NamedTuple):
+class Decision(NamedTuple):
     """How a delivery is to be settled."""
 
     verb: Verb
@@ -62,51 +62,51 @@ class Verdict(NamedTuple):
     """Why a user-defined outcome counts as a failure: a line for the log."""
 
 
-ACK: Final = Verdict("ack")
-_RETURNED_FALSE: Final = Verdict("retry", error="the handler returned False")
+ACK: Final = Decision("ack")
+_RETURNED_FALSE: Final = Decision("retry", error="the handler returned False")
 
 
-def verdict_of_return(value: Any) -> Verdict:
-    """Return the verdict of a returned value. Most values mean success."""
+def decision_of_return(value: Any) -> Decision:
+    """Return the decision for a returned value. Most values mean success."""
     if value is None or value is True:
         return ACK
     if value is False:
         return _RETURNED_FALSE
     if isinstance(value, Recycle):
-        return Verdict("recycle", checked_seconds(value.delay, "Recycle.delay"))
+        return Decision("recycle", checked_seconds(value.delay, "Recycle.delay"))
     if isinstance(value, Outcome):
-        return verdict_of_error(value)
+        return decision_of_error(value)
     if inspect.isawaitable(value):
-        return _verdict_of_awaitable(value)
+        return _decision_of_awaitable(value)
     return ACK
 
 
-def _verdict_of_awaitable(value: Any) -> Verdict:
+def _decision_of_awaitable(value: Any) -> Decision:
     """Retry: a `def` handler that returns a coroutine has done nothing yet, and an ack would lose the message."""
     if inspect.iscoroutine(value):
         value.close()
-    return Verdict(
+    return Decision(
         "retry", error=f"the handler returned a {type(value).__name__} that nothing awaits: make it an `async def`"
     )
 
 
-def verdict_of_error(error: BaseException) -> Verdict:
-    """Return the verdict of a raised error. A user-defined outcome may lack attributes."""
+def decision_of_error(error: BaseException) -> Decision:
+    """Return the decision for a raised error. A user-defined outcome may lack attributes."""
     try:
         if isinstance(error, Outcome) and (verb := verb_of(error)):
-            return _verdict_asked_for(verb, error)
+            return _decision_asked_for(verb, error)
     except Exception as flaw:  # noqa: BLE001
         reason = f"an outcome of type {type(error).__name__} cannot be read, and counts as a failure: {flaw!r}"
-        return Verdict("retry", error=error, flaw=reason)
-    return Verdict("retry", error=error)
+        return Decision("retry", error=error, flaw=reason)
+    return Decision("retry", error=error)
 
 
-def _verdict_asked_for(verb: str, outcome: Any) -> Verdict:
+def _decision_asked_for(verb: str, outcome: Any) -> Decision:
     if verb == "reject":
-        return Verdict("reject", reason=str(outcome.reason))
+        return Decision("reject", reason=str(outcome.reason))
     if verb == "defer":
-        return Verdict("defer", checked_seconds(outcome.delay, "Defer.delay"), policy=_policy_of(outcome))
-    return Verdict("retry", checked_seconds(outcome.delay, "RetryIn.delay"), error=outcome)
+        return Decision("defer", checked_seconds(outcome.delay, "Defer.delay"), policy=_policy_of(outcome))
+    return Decision("retry", checked_seconds(outcome.delay, "RetryIn.delay"), error=outcome)
 
 
 def _policy_of(error: Defer) -> DeferPolicy:
@@ -115,25 +115,25 @@ def _policy_of(error: Defer) -> DeferPolicy:
     return DeferPolicy(error.factor, checked_seconds(error.max, "Defer.max"), limit, str(error.reason))
 
 
-def is_failure(verdict: Verdict) -> bool:
+def is_failure(decision: Decision) -> bool:
     """Whether the handler has failed. An outcome that it raised on purpose is not a failure."""
-    error = verdict.error
-    return error is not None and verdict is not _RETURNED_FALSE and not isinstance(error, Outcome)
+    error = decision.error
+    return error is not None and decision is not _RETURNED_FALSE and not isinstance(error, Outcome)
 
 
-def verdicts_of_batch(value: Any, count: int) -> list[Verdict]:
-    """Return the verdict for each of `count` messages of a batch. The value is one for all, or a list."""
+def decisions_of_batch(value: Any, count: int) -> list[Decision]:
+    """Return the decision for each of `count` messages of a batch. The value is one for all, or a list."""
     if not isinstance(value, list | tuple):
-        return [verdict_of_return(value)] * count
+        return [decision_of_return(value)] * count
     if len(value) != count:
         error = f"the handler returned {len(value)} outcomes for {count} messages: return one for each, or None"
-        return [Verdict("retry", error=error)] * count
-    return [_verdict_of_item(item) for item in value]
+        return [Decision("retry", error=error)] * count
+    return [_decision_of_item(item) for item in value]
 
 
-def _verdict_of_item(value: Any) -> Verdict:
-    """Return the verdict of an item in a list. An error there is the failure of one message."""
-    return verdict_of_error(value) if isinstance(value, BaseException) else verdict_of_return(value)
+def _decision_of_item(value: Any) -> Decision:
+    """Return the decision for an item in a list. An error there is the failure of one message."""
+    return decision_of_error(value) if isinstance(value, BaseException) else decision_of_return(value)
 
 
 def after_failure(

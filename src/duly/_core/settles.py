@@ -12,7 +12,7 @@ from duly._core import ops
 from duly._core.call import Arg, Call
 from duly._core.keys import QueueKeys
 from duly._core.outcome_rules import (
-    Verdict,
+    Decision,
     after_defer,
     after_failure,
     after_failure_at_any_rate,
@@ -155,8 +155,8 @@ def alike(verb: str, deliveries: Iterable[Held], *rest: Arg | float) -> list[Ste
     return [Step(way, [(each, *given) for each in deliveries])]
 
 
-class Judged(NamedTuple):
-    """The way to settle a delivery by a verdict."""
+class ChosenWay(NamedTuple):
+    """The way to settle a delivery by a decision."""
 
     way: Way
     row: Row
@@ -164,36 +164,40 @@ class Judged(NamedTuple):
     """Errors in the user's own outcome or policy: lines for the log."""
 
 
-def judged(delivery: Held, verdict: Verdict) -> Judged:
-    """Choose how to settle by a verdict: one rule for `with d:` and for workers."""
-    return _JUDGED[verdict.verb](delivery, verdict)
+def choose_way(delivery: Held, decision: Decision) -> ChosenWay:
+    """Choose how to settle by a decision: one rule for `with d:` and for workers."""
+    return _WAYS[decision.verb](delivery, decision)
 
 
-def _acked(delivery: Held, verdict: Verdict) -> Judged:
+def _acked(delivery: Held, decision: Decision) -> ChosenWay:
     delay = delivery._repeat_delay()
-    return Judged(FINISH, (delivery, verdict.result)) if delay is None else Judged(REPEAT, (delivery, delay, b""))
+    return (
+        ChosenWay(FINISH, (delivery, decision.result)) if delay is None else ChosenWay(REPEAT, (delivery, delay, b""))
+    )
 
 
-def _retried(delivery: Held, verdict: Verdict) -> Judged:
-    policy, attempt, error = delivery._retry_policy(), delivery.attempt, verdict.error
-    (fate, value), flaw = after_failure_at_any_rate(delivery.queue, policy, attempt, verdict.delay, error)
-    flaws = [line for line in (verdict.flaw, flaw) if line]
-    return Judged(RETRY if fate == "retry" else FAIL, (delivery, value, *described(error)), flaws)
+def _retried(delivery: Held, decision: Decision) -> ChosenWay:
+    policy, attempt, error = delivery._retry_policy(), delivery.attempt, decision.error
+    (fate, value), flaw = after_failure_at_any_rate(delivery.queue, policy, attempt, decision.delay, error)
+    flaws = [line for line in (decision.flaw, flaw) if line]
+    return ChosenWay(RETRY if fate == "retry" else FAIL, (delivery, value, *described(error)), flaws)
 
 
-def _deferred(delivery: Held, verdict: Verdict) -> Judged:
-    assert verdict.delay is not None
-    fate, value = after_defer(verdict.delay, verdict.policy, delivery.defers)
+def _deferred(delivery: Held, decision: Decision) -> ChosenWay:
+    assert decision.delay is not None
+    fate, value = after_defer(decision.delay, decision.policy, delivery.defers)
     if fate == "reject":
-        return Judged(REJECT, (delivery, value, "", ""))
-    return Judged(DEFER, (delivery, value, storable(verdict.policy.reason)))
+        return ChosenWay(REJECT, (delivery, value, "", ""))
+    return ChosenWay(DEFER, (delivery, value, storable(decision.policy.reason)))
 
 
-_JUDGED: Final[Mapping[str, Callable[[Held, Verdict], Judged]]] = {
+_WAYS: Final[Mapping[str, Callable[[Held, Decision], ChosenWay]]] = {
     "ack": _acked,
     "retry": _retried,
     "defer": _deferred,
-    "recycle": lambda delivery, verdict: Judged(RECYCLE, (delivery, verdict.delay, b"")),
-    "reject": lambda delivery, verdict: Judged(REJECT, (delivery, storable(verdict.reason), *described(verdict.error))),
-    "release": lambda delivery, _: Judged(RELEASE, (delivery,)),
+    "recycle": lambda delivery, decision: ChosenWay(RECYCLE, (delivery, decision.delay, b"")),
+    "reject": lambda delivery, decision: ChosenWay(
+        REJECT, (delivery, storable(decision.reason), *described(decision.error))
+    ),
+    "release": lambda delivery, _: ChosenWay(RELEASE, (delivery,)),
 }

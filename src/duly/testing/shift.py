@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Self
 from duly._async.app import AsyncDuly
 from duly._async.delivery import AsyncDelivery
 from duly._core.hooks import Hooks
-from duly._core.outcome_rules import Verdict
+from duly._core.outcome_rules import Decision
 from duly._core.replies import Claimed
 from duly._core.schedules import moment_of
 from duly._port import settled_by
@@ -70,32 +70,32 @@ class Handled:
 class Noted(NamedTuple):
     """How a handler ended for one message."""
 
-    verdict: Verdict
+    decision: Decision
     is_by_hand: bool
-    """Whether the handler settled it itself, so that the verdict has no effect."""
+    """Whether the handler settled it itself, so that the decision has no effect."""
 
     @property
     def was_refused(self) -> bool:
         """Whether the handler was not called with it."""
-        return self.verdict.verb == "reject" and isinstance(self.verdict.error, str)
+        return self.decision.verb == "reject" and isinstance(self.decision.error, str)
 
     @property
     def was_left(self) -> bool:
         """Whether the handler was called with it and did not settle it."""
-        return not (self.is_by_hand or self.was_refused or self.verdict.verb == "lost")
+        return not (self.is_by_hand or self.was_refused or self.decision.verb == "lost")
 
 
 class NotingSettler(Settler):
-    """A settler that also records the verdicts."""
+    """A settler that also records the decisions."""
 
     def __init__(self, noted: dict[AnyDelivery, Noted], **callbacks: Callable[..., None]) -> None:
         super().__init__(**callbacks)
         self._noted = noted
 
-    def add(self, runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> None:
-        """Record a verdict, and settle the message soon."""
-        self._noted[delivery] = Noted(verdict, is_by_hand=delivery.is_settled)
-        super().add(runtime, delivery, verdict)
+    def add(self, runtime: QueueRuntime, delivery: AnyDelivery, decision: Decision) -> None:
+        """Record a decision, and settle the message soon."""
+        self._noted[delivery] = Noted(decision, is_by_hand=delivery.is_settled)
+        super().add(runtime, delivery, decision)
 
 
 class Job:
@@ -308,15 +308,15 @@ def _body_of(delivery: AnyDelivery) -> Any:
 
 def _error_of(outcome: str, raised: BaseException | None, noted: Noted) -> BaseException | None:
     """Return the error of an outcome: always one for a failure."""
-    verdict = noted.verdict
+    decision = noted.decision
     if outcome not in _FAILED:
         return None if isinstance(raised, Outcome) else raised
     if noted.was_refused:
-        return CodecError(verdict.error)
-    if verdict.verb == "defer" and not noted.is_by_hand:
+        return CodecError(decision.error)
+    if decision.verb == "defer" and not noted.is_by_hand:
         return HandlerFailed("it was deferred too often")
     if raised is not None:
         return raised
-    if isinstance(verdict.error, BaseException):  # returned, not raised
-        return verdict.error
-    return Reject(verdict.reason) if verdict.verb == "reject" else HandlerFailed(verdict.error or "failed")
+    if isinstance(decision.error, BaseException):  # returned, not raised
+        return decision.error
+    return Reject(decision.reason) if decision.verb == "reject" else HandlerFailed(decision.error or "failed")

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Final, Literal
 
-from duly._core.outcome_rules import Verdict, verdict_of_error
+from duly._core.outcome_rules import Decision, decision_of_error
 from duly.outcomes import Outcome
 from duly.worker.coroutine_driver import CoroutineDriver
 from duly.worker.invoker import LOST, RELEASE, Conclusion, Invoker, Item
@@ -159,7 +159,7 @@ class AsyncRunner:
                 await invoker.runtime.lease_validity.wait()
                 slot.awaits_renewal = False
             call = invoker.prepare(item)
-            if isinstance(call, Verdict):
+            if isinstance(call, Decision):
                 conclusion = invoker.same_for_all(item, call)
             else:
                 if invoker.is_observed:
@@ -170,7 +170,7 @@ class AsyncRunner:
             slot.awaits_renewal = False
             if self._is_closed:
                 raise
-            failure, conclusion = error, self._judged(slot, item, error)
+            failure, conclusion = error, self._decided(slot, item, error)
         if invoker.is_observed:
             context.run(invoker.on_ended, item, conclusion, failure)
         slot.item = None
@@ -178,8 +178,8 @@ class AsyncRunner:
             await self._clear_cancellation(slot)
         invoker.settle(item, conclusion)
 
-    def _judged(self, slot: Slot, item: Item, error: BaseException) -> Conclusion:
+    def _decided(self, slot: Slot, item: Item, error: BaseException) -> Conclusion:
         """Return the conclusion for an error: the handler's own, or one that the worker's cancellation caused."""
         if slot.cause is None or isinstance(error, Outcome):
-            return self._invoker.same_for_all(item, verdict_of_error(error))
+            return self._invoker.same_for_all(item, decision_of_error(error))
         return self._invoker.same_for_all(item, LOST if slot.cause == "lost" else RELEASE)

@@ -1,7 +1,7 @@
-"""Prepares the call of a handler for a message, and turns its return or error into a verdict. For slots and threads.
+"""Prepares the call of a handler for a message, and turns its return or error into a decision. For slots and threads.
 
-An *item* is the input of one call: a delivery, or a DeliveryBatch for batch handlers. A *verdict* is the outcome of one
-message, in the form that the settler takes.
+An *item* is the input of one call: a delivery, or a DeliveryBatch for batch handlers. A *decision* states how
+the settler settles one message.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Final
 from duly._core import codec, results, signatures
 from duly._core.handlers import Bound, Handler, TaskSet, UnknownTask
 from duly._core.hooks import Hooks
-from duly._core.outcome_rules import ACK, Verdict, verdict_of_return, verdicts_of_batch
+from duly._core.outcome_rules import ACK, Decision, decision_of_return, decisions_of_batch
 from duly.errors import CodecError
 from duly.worker.logs import event
 from duly.worker.queue_runtime import QueueRuntime
@@ -23,31 +23,31 @@ from duly.worker.source import AnyDelivery
 
 _LOG: Final = logging.getLogger("duly.worker")
 
-LOST: Final = Verdict("lost")
+LOST: Final = Decision("lost")
 """The lease of the message was lost: there is nothing to settle."""
 
-RELEASE: Final = Verdict("release")
+RELEASE: Final = Decision("release")
 """The handler was not started, or cut off by a shutdown: the message is redelivered at once and counts no attempt."""
 
-Conclusion = Verdict | list[Verdict]
-"""The result of an item: a verdict, or one for each message of a batch."""
+Conclusion = Decision | list[Decision]
+"""The result of an item: a decision, or one for each message of a batch."""
 
 
 class DeliveryBatch:
-    """Messages for one call of a batch handler. `excluded` has the verdicts of those that it does not receive."""
+    """Messages for one call of a batch handler. `excluded` has the decisions for those that it does not receive."""
 
     __slots__ = ("deliveries", "excluded")
 
     def __init__(self, deliveries: Sequence[AnyDelivery]) -> None:
         self.deliveries: Sequence[AnyDelivery] = deliveries
-        self.excluded: list[Verdict | None] = [None] * len(deliveries)
+        self.excluded: list[Decision | None] = [None] * len(deliveries)
 
 
 Item = AnyDelivery | DeliveryBatch
 
 
 class Invoker:
-    """The steps of a runner for one item: decode, prepare the call, turn its end into a verdict, settle."""
+    """The steps of a runner for one item: decode, prepare the call, turn its end into a decision, settle."""
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> None:
         self.runtime = runtime
@@ -69,8 +69,8 @@ class Invoker:
         lost: bool = item.lost
         return lost
 
-    def prepare(self, item: Any) -> Bound | Verdict:
-        """Return the call of the handler. Return a verdict instead for a message that was lost or does not decode."""
+    def prepare(self, item: Any) -> Bound | Decision:
+        """Return the call of the handler. Return a decision instead for a message that was lost or does not decode."""
         if item.lost:
             return LOST
         item._is_in_handler = self._keeps_results
@@ -82,16 +82,16 @@ class Invoker:
     def _call_for(self, delivery: AnyDelivery, envelope: codec.Envelope) -> Bound:
         raise NotImplementedError
 
-    def same_for_all(self, item: Any, verdict: Verdict) -> Conclusion:  # noqa: ARG002
+    def same_for_all(self, item: Any, decision: Decision) -> Conclusion:  # noqa: ARG002
         """Judge all messages of an item alike."""
-        return verdict
+        return decision
 
     def conclusion_of(self, item: Any, value: Any) -> Conclusion:
-        """Turn a return value into a verdict. Pack a value that is stored now, before other code can change it."""
-        verdict = verdict_of_return(value)
-        if self._keeps_results and verdict is ACK and value is not None:
-            return Verdict("ack", result=self._packed_result(item, value))
-        return verdict
+        """Turn a return value into a decision. Pack a value that is stored now, before other code can change it."""
+        decision = decision_of_return(value)
+        if self._keeps_results and decision is ACK and value is not None:
+            return Decision("ack", result=self._packed_result(item, value))
+        return decision
 
     def _packed_result(self, delivery: AnyDelivery, value: Any) -> str:
         packed = results.packed_result(value, self.runtime.options.max_message_bytes)
@@ -100,7 +100,7 @@ class Invoker:
         return packed
 
     def settle(self, item: Any, conclusion: Any) -> None:
-        """Pass the verdict to the settler. In the event loop only."""
+        """Pass the decision to the settler. In the event loop only."""
         self._settler.add(self.runtime, item, conclusion)
 
     def on_started(self, item: Any) -> None:
@@ -113,12 +113,12 @@ class Invoker:
                 hook(delivery)
 
     def on_ended(self, item: Any, conclusion: Any, error: BaseException | None) -> None:
-        """Run the `on_error` and `after` hooks. Their errors are only logged: the message has its verdict."""
-        verdicts = conclusion if isinstance(conclusion, list) else [conclusion]
-        for delivery, verdict in zip(self.deliveries(item), verdicts, strict=True):
+        """Run the `on_error` and `after` hooks. Their errors are only logged: the message has its decision."""
+        decisions = conclusion if isinstance(conclusion, list) else [conclusion]
+        for delivery, decision in zip(self.deliveries(item), decisions, strict=True):
             if error is not None:
                 self._run_hooks(self._hooks.on_error, delivery, error)
-            self._run_hooks(self._hooks.after, delivery, delivery._settled or verdict.verb)
+            self._run_hooks(self._hooks.after, delivery, delivery._settled or decision.verb)
 
     def _run_hooks(self, hooks: Sequence[Callable[..., Any]], *args: Any) -> None:
         for hook in hooks:
@@ -175,7 +175,7 @@ class BatchInvoker(Invoker):
         """Return whether the lease of every message was lost."""
         return all(delivery.lost for delivery in item.deliveries)
 
-    def prepare(self, item: Any) -> Bound | Verdict:
+    def prepare(self, item: Any) -> Bound | Decision:
         """Decode each message. The handler does not receive those that do not decode or were lost."""
         bodies, kept = [], []
         for position, delivery in enumerate(item.deliveries):
@@ -190,26 +190,26 @@ class BatchInvoker(Invoker):
                 item.excluded[position] = rejection_of(error)
         return Bound(self._function, self._handler.arguments(bodies, kept), {}) if kept else LOST
 
-    def same_for_all(self, item: Any, verdict: Verdict) -> Conclusion:
-        """Return one verdict for all messages that the handler received."""
-        return [refused or verdict for refused in item.excluded]
+    def same_for_all(self, item: Any, decision: Decision) -> Conclusion:
+        """Return one decision for all messages that the handler received."""
+        return [refused or decision for refused in item.excluded]
 
     def conclusion_of(self, item: Any, value: Any) -> Conclusion:
-        """Return the verdict of each message."""
-        judged = iter(verdicts_of_batch(value, item.excluded.count(None)))
-        return [refused or next(judged) for refused in item.excluded]
+        """Return the decision for each message."""
+        decisions = iter(decisions_of_batch(value, item.excluded.count(None)))
+        return [refused or next(decisions) for refused in item.excluded]
 
     def settle(self, item: Any, conclusion: Any) -> None:
-        """Pass the verdicts to the settler. In the event loop only."""
+        """Pass the decisions to the settler. In the event loop only."""
         self.runtime.batches -= 1
-        for delivery, verdict in zip(item.deliveries, conclusion, strict=True):
-            self._settler.add(self.runtime, delivery, verdict)
+        for delivery, decision in zip(item.deliveries, conclusion, strict=True):
+            self._settler.add(self.runtime, delivery, decision)
 
 
-def rejection_of(error: CodecError) -> Verdict:
+def rejection_of(error: CodecError) -> Decision:
     """Reject a message that does not decode: a retry would not help."""
     reason = "unknown task" if isinstance(error, UnknownTask) else "decode"
-    return Verdict("reject", reason=reason, error=str(error))
+    return Decision("reject", reason=reason, error=str(error))
 
 
 def _timed(function: Callable[..., Any], seconds: float | None) -> Callable[..., Any] | None:

@@ -1,6 +1,6 @@
 """Sends the outcomes of messages to the server, many in one script, whenever the connection is free.
 
-Verdicts collect while one call is in progress. So batches grow under load, and an idle worker settles at once.
+Decisions collect while one call is in progress. So batches grow under load, and an idle worker settles at once.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Final
 
 from duly._core import codec, ops, patience, settles
 from duly._core.call import Call
-from duly._core.outcome_rules import ACK, Verdict, described, is_failure, place_of
+from duly._core.outcome_rules import ACK, Decision, described, is_failure, place_of
 from duly._core.settles import Row, Step, Way
 from duly.errors import DulyError, Unavailable
 from duly.options import MAX_BATCH, Retry
@@ -27,13 +27,13 @@ Errors = dict[AnyDelivery, BaseException]
 
 
 class Unsettled:
-    """The verdicts of one queue that the server does not know yet."""
+    """The decisions of one queue that the server does not know yet."""
 
-    __slots__ = ("acks", "results", "settling", "verdicts")
+    __slots__ = ("acks", "decisions", "results", "settling")
 
     def __init__(self) -> None:
         self.acks: list[AnyDelivery] = []
-        self.verdicts: deque[tuple[AnyDelivery, Verdict]] = deque()
+        self.decisions: deque[tuple[AnyDelivery, Decision]] = deque()
         self.results: list[tuple[AnyDelivery, str]] = []
         """Packed values that handlers returned after a commit."""
         self.settling: Sequence[AnyDelivery] = ()
@@ -56,20 +56,22 @@ class Settler:
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
-    def add(self, runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> None:
+    def add(self, runtime: QueueRuntime, delivery: AnyDelivery, decision: Decision) -> None:
         """Settle a message soon, unless its handler has settled it or its lease was lost.
 
         The server would accept an ack after the lease has expired, until another consumer claims the message. But a
         handler that saw `d.lost` has given up, so its message must be redelivered.
         """
-        is_given_up = delivery.lost and verdict.verb != "release"  # a shutdown marks messages as lost and releases them
-        if delivery._settled is not None or verdict.verb == "lost" or is_given_up:
-            self._note_settled(runtime, delivery, verdict)
+        is_given_up = (
+            delivery.lost and decision.verb != "release"
+        )  # a shutdown marks messages as lost and releases them
+        if delivery._settled is not None or decision.verb == "lost" or is_given_up:
+            self._note_settled(runtime, delivery, decision)
             return
-        if verdict is ACK and not codec.is_repeating(delivery._record):
+        if decision is ACK and not codec.is_repeating(delivery._record):
             self._unsettled[runtime].acks.append(delivery)
         else:
-            self._unsettled[runtime].verdicts.append((delivery, verdict))
+            self._unsettled[runtime].decisions.append((delivery, decision))
         self._schedule(runtime)
 
     def _schedule(self, runtime: QueueRuntime) -> None:
@@ -85,22 +87,22 @@ class Settler:
         return () if unsettled is None else unsettled.settling
 
     def awaiting_settle(self, runtime: QueueRuntime) -> set[AnyDelivery]:
-        """Return the deliveries whose verdict the server does not know yet."""
+        """Return the deliveries whose decision the server does not know yet."""
         unsettled = self._unsettled[runtime]
-        return {*unsettled.acks, *(delivery for delivery, _ in unsettled.verdicts), *unsettled.settling}
+        return {*unsettled.acks, *(delivery for delivery, _ in unsettled.decisions), *unsettled.settling}
 
-    def _note_settled(self, runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> None:
+    def _note_settled(self, runtime: QueueRuntime, delivery: AnyDelivery, decision: Decision) -> None:
         """Drop a delivery that its handler has settled, or that was lost. A later error is logged, not stored."""
         self._let_go(runtime, [delivery])
         if delivery._settled is not None and not delivery.lost:
             runtime.handled += 1
-            if is_failure(verdict):
+            if is_failure(decision):
                 event(
                     _LOG, logging.WARNING, "handler.failed_after_settle", queue=runtime.name, id=delivery.id,
-                    settled=delivery._settled, error=described(verdict.error)[0], **place_of(verdict.error),
+                    settled=delivery._settled, error=described(decision.error)[0], **place_of(decision.error),
                 )  # fmt: skip
             if delivery._settled == "commit" and delivery._awaits_result:
-                self._unsettled[runtime].results.append((delivery, verdict.result))
+                self._unsettled[runtime].results.append((delivery, decision.result))
                 self._schedule(runtime)
         if _was_rejected_by_handler(delivery):
             self._on_dead(runtime, [delivery.id])
@@ -129,12 +131,12 @@ class Settler:
             await self._send(runtime, "ack", batch, ops.ack(runtime.source.keys, runtime.options, batch))
         rows: defaultdict[Way, list[Row]] = defaultdict(list)
         errors: Errors = {}
-        while unsettled.verdicts:
-            delivery, verdict = unsettled.verdicts.popleft()
-            way, row = _row_of(runtime, delivery, verdict)
+        while unsettled.decisions:
+            delivery, decision = unsettled.decisions.popleft()
+            way, row = _row_of(runtime, delivery, decision)
             rows[way].append(row)
-            if isinstance(verdict.error, BaseException) and is_failure(verdict):
-                errors[delivery] = verdict.error
+            if isinstance(decision.error, BaseException) and is_failure(decision):
+                errors[delivery] = decision.error
         for step in settles.bounded(Step(way, those) for way, those in rows.items()):
             await self._settle_step(runtime, step, errors)
         returned, unsettled.results = unsettled.results, []
@@ -213,10 +215,10 @@ def _was_rejected_by_handler(delivery: AnyDelivery) -> bool:
     return delivery._settled == "reject" or delivery._has_failed_for_good
 
 
-def _row_of(runtime: QueueRuntime, delivery: AnyDelivery, verdict: Verdict) -> tuple[Way, Row]:
-    """Turn a verdict into arguments of a script. A verdict that cannot be encoded must not end the worker."""
+def _row_of(runtime: QueueRuntime, delivery: AnyDelivery, decision: Decision) -> tuple[Way, Row]:
+    """Turn a decision into arguments of a script. A decision that cannot be encoded must not end the worker."""
     try:
-        way, row, flaws = settles.judged(delivery, verdict)
+        way, row, flaws = settles.choose_way(delivery, decision)
     except Exception as error:  # noqa: BLE001
         event(_LOG, logging.ERROR, "outcome.invalid", queue=runtime.name, id=delivery.id, exc_info=error)
         why = f"the outcome could not be encoded: {type(error).__name__}"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
-from duly._core.outcome_rules import Verdict, verdict_of_error
+from duly._core.outcome_rules import Decision, decision_of_error
 from duly.worker.invoker import RELEASE, Conclusion, Invoker, Item
 
 _STOP: Final = None
@@ -119,14 +119,14 @@ class ThreadRunner:
             if not invoker.runtime.lease_validity.is_valid():
                 invoker.runtime.lease_validity.wait_in_thread()
             call = invoker.prepare(item)
-            if isinstance(call, Verdict):
+            if isinstance(call, Decision):
                 conclusion = invoker.same_for_all(item, call)
             else:
                 if invoker.is_observed:
                     context.run(invoker.on_started, item)
                 conclusion = invoker.conclusion_of(item, context.run(call.function, *call.args, **call.kwargs))
         except BaseException as error:  # noqa: BLE001 - a handler may raise anything
-            failure, conclusion = error, invoker.same_for_all(item, verdict_of_error(error))
+            failure, conclusion = error, invoker.same_for_all(item, decision_of_error(error))
         if invoker.is_observed:
             context.run(invoker.on_ended, item, conclusion, failure)
         return conclusion
