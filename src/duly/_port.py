@@ -147,8 +147,8 @@ async def group_names(topic: AsyncTopic) -> list[str]:
 
 async def group_rows(topic: AsyncTopic) -> list[GroupRow]:
     """Return the stream's view of all groups, including those of other programs and those the stream has lost."""
-    sight = await topic._link.run(topic_ops.stats(topic._keys))
-    return sorted([*sight.groups, *topic_ops.lost_groups(sight)])
+    overview = await topic._link.run(topic_ops.stats(topic._keys))
+    return sorted([*overview.groups, *topic_ops.lost_groups(overview)])
 
 
 async def entries_pending(group: AsyncGroup) -> int:

@@ -377,7 +377,7 @@ class Topic:
         """Read entries."""
         return self.call(topic_ops.read(self.keys, begin, limit))
 
-    def stats(self) -> topic_ops.TopicSight:
+    def stats(self) -> topic_ops.TopicOverview:
         """Read sizes, counters and groups."""
         return self.call(topic_ops.stats(self.keys))
 

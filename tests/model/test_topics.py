@@ -22,7 +22,7 @@ from tests.binaries import Kind
 from tests.lua.harness import NOW, SECOND, State
 from tests.model import following, tokens
 from tests.model.machine import CALLS_FORGOTTEN, CRASH_LIMIT, World, check, started_world
-from tests.model.topic_sight import Looker, Sight
+from tests.model.topic_snapshot import Looker, Snapshot
 
 EXAMPLES: Final = int(os.environ.get("DULY_MODEL_EXAMPLES", "400"))
 HISTORIES: Final = max(EXAMPLES // 100, 1)
@@ -66,7 +66,7 @@ class Journal:
             self._first_given[key] = id_
         self._given.add(id_)
 
-    def follow(self, before: Sight, after: Sight, script: str) -> None:
+    def follow(self, before: Snapshot, after: Snapshot, script: str) -> None:
         """See that all that the group was never given is where it can have it."""
         name, stored, unread = self._name, after.stored(self._name), after.unread(self._name)
         if name not in before.native or script in ("seek_group", "delete", "delete_topic"):
@@ -82,7 +82,7 @@ class Journal:
             gone -= {id_ for id_ in gone if id_ in fields and not _is_wanted(fields[id_])}
         check(not gone or script in ENDING, f"{script} lost what a group was never given", name, gone)
 
-    def _begin_anew(self, before: Sight, after: Sight) -> None:
+    def _begin_anew(self, before: Snapshot, after: Snapshot) -> None:
         stored, unread = after.stored(self._name), after.unread(self._name)
         if before.native.get(self._name) != after.native.get(self._name):
             self._first_given.clear()
@@ -117,7 +117,7 @@ class History:
         self._journals = {name: Journal(name) for name in GROUPS}
         self._now = NOW
         self._set_clocks(NOW)
-        self.sight = self._look()
+        self.snapshot = self._look()
 
     def close(self) -> None:
         """Leave nothing on the server."""
@@ -218,7 +218,7 @@ class History:
 
     def _some_leases(self) -> tuple[str, list[ops.Settle]]:
         name = self.random.choice(GROUPS)
-        leases = self.sight.stores[name].leases.items()
+        leases = self.snapshot.stores[name].leases.items()
         return name, [ops.Settle(id_, lease.fence, lease.key is not None) for id_, lease in leases]
 
     def _options(self) -> QueueOptions:
@@ -252,12 +252,12 @@ class History:
         ))()  # fmt: skip
 
     def _is_live(self, receipt: Receipt) -> bool:
-        lease = self.sight.stores[receipt.group].leases.get(receipt.settle.id)
+        lease = self.snapshot.stores[receipt.group].leases.get(receipt.settle.id)
         return lease is not None and lease.fence == receipt.settle.fence
 
     def cancel(self) -> None:
         name = self.random.choice(GROUPS)
-        store, running = self.sight.stores[name], self.random.random() < 0.5
+        store, running = self.snapshot.stores[name], self.random.random() < 0.5
         id_ = self.random.choice((*store.msgs, "1-1"))
         is_over = self._do(ops.cancel(self._groups[name], id_, running=running))
         check(is_over != 1 or running or id_ not in store.leases, "cancel took an entry from its holder", id_)
@@ -273,7 +273,7 @@ class History:
     def seek(self) -> None:
         name, makes = self.random.choice(GROUPS), self.random.random() < 0.4
         to = self.random.choice(("0", "0", "$", self._some_entry(), self._some_entry(), self._to_come()))
-        was_there = name in self.sight.native
+        was_there = name in self.snapshot.native
         answer = self._do(topic_ops.seek(self._groups[name], to, makes=makes))
         check(answer == int(not (makes and was_there)), "seek said", answer, was_there)
 
@@ -284,7 +284,7 @@ class History:
         return f"{self._now // 1000 + 5}-0"
 
     def _some_entry(self) -> str:
-        return written_id(self.random.choice((*self.sight.entries, (0, 0)))).decode()
+        return written_id(self.random.choice((*self.snapshot.entries, (0, 0)))).decode()
 
     def tidy_topic(self) -> None:
         self._do(topic_ops.tidy(self._keys, self.keep))
@@ -308,9 +308,9 @@ class History:
 
     def _has_relics(self, name: str) -> bool:
         """Tell whether a server has pending what was trimmed, also after a claim: Redis 6, and nobody else."""
-        native = self.sight.native.get(name)
+        native = self.snapshot.native.get(name)
         pending = {row.id for row in native.pending} if native else set()
-        return self._world.server.kind == "redis6" and not pending <= set(self.sight.entries)
+        return self._world.server.kind == "redis6" and not pending <= set(self.snapshot.entries)
 
     def delete(self) -> None:
         """Delete a group; or all of them, and the topic. What comes then has another time, as on any server."""
@@ -334,7 +334,7 @@ class History:
         self._do(ops.pending(keys, 0, 10))
         self._do(ops.list_(keys, viewer, state, 2, None))
         self._do(ops.list_(self._keys, viewer, "delayed", 2, None))
-        self._do(ops.explain(keys, viewer, self.random.choice((*self.sight.stores[name].msgs, "1-1"))))
+        self._do(ops.explain(keys, viewer, self.random.choice((*self.snapshot.stores[name].msgs, "1-1"))))
 
     def let_time_pass(self) -> None:
         us = self.random.choice((1, 1000, SECOND, 3 * SECOND, 31 * SECOND, 31 * SECOND, 4000 * SECOND, -1, -SECOND))
@@ -345,7 +345,7 @@ class History:
     def _move_clocks(self, us: int) -> None:
         self._set_clocks(self._now + us)
         self.log.append(f"time {us}")
-        before, self.sight = self.sight, self._look()
+        before, self.snapshot = self.snapshot, self._look()
         self._check(before, "time")
 
     def repeat(self) -> None:
@@ -353,7 +353,7 @@ class History:
         stream = self.random.choice(STREAMS)
         if stream in self._last_calls:
             call, sequence = self._last_calls[stream]
-            before = self.sight
+            before = self.snapshot
             self._do(call, stream, sequence)
             self._check_unchanged(before, call)
 
@@ -363,7 +363,7 @@ class History:
         if stream in self._last_calls:
             call, sequence = self._last_calls[stream]
             self._do(ops.correct(call.keys, {"corrected": 0}), stream)
-            before = self.sight
+            before = self.snapshot
             answer = self._do(call, stream, sequence)
             check("OVERTAKEN" in str(answer), "I6 an overtaken call ran", answer)
             self._check_unchanged(before, call)
@@ -389,15 +389,15 @@ class History:
             expected = self._expected(call, stream, sequence, answer, after)
         except ErrorReply as error:
             expected = str(error)
-        before, self.sight = self.sight, after
+        before, self.snapshot = self.snapshot, after
         self._check_answer(call, answer, expected)
         self._check(before, call.script.name)
         return answer
 
-    def _expected(self, call: Call[Any], stream: bytes, sequence: int, answer: Any, after: Sight) -> Any:
+    def _expected(self, call: Call[Any], stream: bytes, sequence: int, answer: Any, after: Snapshot) -> Any:
         if isinstance(call.keys, GroupKeys):
             name = call.keys.group
-            done = following.Done(answer, self.sight.stores[name], after.stores[name])
+            done = following.Done(answer, self.snapshot.stores[name], after.stores[name])
             return following.call(self._engine, call, stream, sequence, done)
         return self._engine.call(call, stream, sequence)
 
@@ -412,14 +412,14 @@ class History:
             at = 9 if script == "claim" else 1
             if len(answer) > at and answer[at]:
                 rings = [
-                    self.sight.bells[name] for name in ("", getattr(call.keys, "group", ""))[: len(answer[at]) - 1]
+                    self.snapshot.bells[name] for name in ("", getattr(call.keys, "group", ""))[: len(answer[at]) - 1]
                 ]
                 check(answer[at][1:] == [*map(written_id, rings)], "a position without the last rings", answer, rings)
                 mine = [*answer[:at], answer[at][:1], *answer[at + 1 :]]
                 theirs = [*expected[:at], expected[at][:1], *expected[at + 1 :]]
         check(mine == theirs, f"the engines differ on {call.title}", answer, expected)
 
-    def _look(self) -> Sight:
+    def _look(self) -> Snapshot:
         return self._looker.seen(self._world.wire.post(self._looker.looks()))
 
     def _set_clocks(self, us: int) -> None:
@@ -429,25 +429,25 @@ class History:
 
     # What must hold
 
-    def _check(self, before: Sight, script: str) -> None:
-        self._looker.compare(self.sight, self._engine)
+    def _check(self, before: Snapshot, script: str) -> None:
+        self._looker.compare(self.snapshot, self._engine)
         for name in GROUPS:
             self._check_places(name)
             self._check_pending(name)
             self._check_accounts(name)
-            self._journals[name].follow(before, self.sight, script)
-            self._check_bell(name, before.stores[name], self.sight.stores[name], before, script)
-        self._check_bell("", before.topic, self.sight.topic, before, script)
+            self._journals[name].follow(before, self.snapshot, script)
+            self._check_bell(name, before.stores[name], self.snapshot.stores[name], before, script)
+        self._check_bell("", before.topic, self.snapshot.topic, before, script)
         if script != "delete_topic":
             self._check_removed(before)
 
-    def _check_bell(self, name: str, old: State, new: State, before: Sight, script: str) -> None:
+    def _check_bell(self, name: str, old: State, new: State, before: Snapshot, script: str) -> None:
         """See that a bell is rung when something may be claimed, or enters earlier, by another call than a claim."""
         must_ring = script != "claim" and tokens.makes_claimable(old, new, self._now)
-        check(not must_ring or self.sight.bells[name] > before.bells[name], "no bell", name, script)
+        check(not must_ring or self.snapshot.bells[name] > before.bells[name], "no bell", name, script)
 
     def _check_places(self, name: str) -> None:
-        state = self.sight.stores[name]
+        state = self.snapshot.stores[name]
         waiting = {id_ for ids in state.waiting.values() for id_ in ids}
         placed = {*waiting, *state.leased, *state.dead, *state.done, *state.parked_ids()}
         check(placed == set(state.msgs), "I2 a place without a body, or the reverse", name, placed ^ set(state.msgs))
@@ -464,25 +464,25 @@ class History:
 
     def _check_pending(self, name: str) -> None:
         """See that the pending list is what is leased, as far as the stream still has it."""
-        leased = {read_id(id_.encode()) for id_ in self.sight.stores[name].leased}
-        if name in self.sight.native:
-            pending, there = {row.id for row in self.sight.native[name].pending}, set(self.sight.entries)
+        leased = {read_id(id_.encode()) for id_ in self.snapshot.stores[name].leased}
+        if name in self.snapshot.native:
+            pending, there = {row.id for row in self.snapshot.native[name].pending}, set(self.snapshot.entries)
             check(pending <= leased, "pending, but nobody has a lease", name, pending - leased)
             check(pending & there == leased & there, "the pending list is not what is leased", name, pending ^ leased)
 
     def _check_accounts(self, name: str) -> None:
-        state, stats = self.sight.stores[name], views.stats(self.sight.stats[name])
+        state, stats = self.snapshot.stores[name], views.stats(self.snapshot.stats[name])
         difference = Audit("", stats, 0, (), repaired=False).difference
         check(difference == 0, "I1 the accounts are wrong by", name, difference)
         dead = sum(len(state.msgs[id_]) for id_ in state.dead)
         live = sum(map(len, state.msgs.values())) - dead
         check((live, dead) == (stats.bytes, stats.dead_bytes), "I1 bytes", name, live, dead, stats)
-        unread = self.sight.unread(name)
+        unread = self.snapshot.unread(name)
         check(stats.unread == len(unread), "unread is", name, stats.unread, unread)
 
-    def _check_removed(self, before: Sight) -> None:
+    def _check_removed(self, before: Snapshot) -> None:
         """See that no entry goes that a group wants; by retention, it is counted."""
-        after = self.sight
+        after = self.snapshot
         removed, new = set(before.entries) - set(after.entries), set(after.entries) - set(before.entries)
         added = sum(after.counted(name) - before.counted(name) for name in ("published", "entered"))
         for name, native in after.native.items():
@@ -497,10 +497,10 @@ class History:
                 most = len(missed) + added - len(new)
                 check(len(missed) <= counted <= most, "missed is", name, counted, missed, most)
 
-    def _check_unchanged(self, before: Sight, call: Call[Any]) -> None:
-        check(self.sight.stores == before.stores, "I6 it changed a group", call.title)
-        check(self.sight.native == before.native, "I6 it changed who holds what", call.title)
-        check(self.sight.entries == before.entries, "I6 it changed the stream", call.title)
+    def _check_unchanged(self, before: Snapshot, call: Call[Any]) -> None:
+        check(self.snapshot.stores == before.stores, "I6 it changed a group", call.title)
+        check(self.snapshot.native == before.native, "I6 it changed who holds what", call.title)
+        check(self.snapshot.entries == before.entries, "I6 it changed the stream", call.title)
 
 
 def _shortened(arg: object) -> str:

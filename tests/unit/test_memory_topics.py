@@ -74,9 +74,9 @@ class Topic:
     def bodies(self) -> list[bytes]:
         return [fields[1] for _, fields in self.read().entries]
 
-    def stats(self) -> topic_ops.TopicSight:
-        sight: topic_ops.TopicSight = self.run(topic_ops.stats(self.keys))
-        return sight
+    def stats(self) -> topic_ops.TopicOverview:
+        overview: topic_ops.TopicOverview = self.run(topic_ops.stats(self.keys))
+        return overview
 
 
 @pytest.fixture
@@ -145,10 +145,10 @@ def test_a_stream_is_kept_within_its_bytes() -> None:
 
     topic.publish(*("x" * 1000 for _ in range(50)))
 
-    sight = topic.stats()
-    assert 0 < sight.length < 10
-    assert sight.bytes <= 10_000
-    assert int(sight.fields["trimmed"]) == sight.groups[0].missed == 50 - sight.length
+    overview = topic.stats()
+    assert 0 < overview.length < 10
+    assert overview.bytes <= 10_000
+    assert int(overview.fields["trimmed"]) == overview.groups[0].missed == 50 - overview.length
 
 
 def test_an_entry_larger_than_the_bound_is_not_kept() -> None:

@@ -343,16 +343,16 @@ async def test_viewing_every_page_changes_nothing(
 async def test_the_overview_is_fetched_at_most_once_per_second(site_app: duly.AsyncDuly) -> None:
     now = 100.0
     site = Site(site_app, Access(None), Names(site_app))
-    sights = OverviewCache(site.app, site.names, clock=lambda: now)
+    overviews = OverviewCache(site.app, site.names, clock=lambda: now)
     queue = site_app.queue("orders")
     await queue.send(1)
 
-    await sights.get()
+    await overviews.get()
     await queue.send(2)
     now = 100.9
-    soon = (await sights.get()).stats["orders"].ready, list(sights.rates.of("orders").sent)
+    soon = (await overviews.get()).stats["orders"].ready, list(overviews.rates.of("orders").sent)
     now = 102.0
-    later = (await sights.get()).stats["orders"].ready, list(sights.rates.of("orders").sent)
+    later = (await overviews.get()).stats["orders"].ready, list(overviews.rates.of("orders").sent)
 
     assert soon == (1, [])
     assert later == (2, [0.5])

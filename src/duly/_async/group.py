@@ -136,12 +136,12 @@ class AsyncGroup(AsyncInbox[BodyT]):
     async def explain(self, id: str) -> str:  # noqa: A002
         """Explain in one sentence why a message is not being delivered, and when it will be."""
         outgoing.checked_text(id, "id")
-        sight = await self._link.run(ops.explain(self._keys, self._viewer(), id))
-        if sight is not None:
-            return explained(self.label, id, sight, self.options)
+        details = await self._link.run(ops.explain(self._keys, self._viewer(), id))
+        if details is not None:
+            return explained(self.label, id, details, self.options)
         rows = (await self._link.run(topic_ops.stats(self._keys.topic))).groups
         row = next((row for row in rows if row.name == self.name), None)
-        to_come = None if publishing.is_id(id) else await self.topic._sight(id)
+        to_come = None if publishing.is_id(id) else await self.topic._details(id)
         if to_come is not None:
             return explained_to_come(self.label, id, to_come, is_group_there=row is not None)
         if row is None:
@@ -197,8 +197,8 @@ class AsyncGroup(AsyncInbox[BodyT]):
 
     async def _row(self) -> topic_ops.GroupRow | None:
         """Return the state of the group in the stream; None: it does not exist."""
-        sight = await self._link.run(topic_ops.stats(self._keys.topic))
-        return next((row for row in sight.groups if row.name == self.name), None)
+        overview = await self._link.run(topic_ops.stats(self._keys.topic))
+        return next((row for row in overview.groups if row.name == self.name), None)
 
     async def _fields_of(self, id_: str) -> Sequence[bytes] | None:
         """Return the fields of an entry of the stream; None: it is not in the stream."""

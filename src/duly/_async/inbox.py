@@ -340,8 +340,8 @@ class AsyncInbox(ABC, Generic[BodyT]):
     async def explain(self, id: str) -> str:  # noqa: A002
         """Explain in one sentence why a message is not being delivered, and when it will be."""
         outgoing.checked_text(id, "id")
-        sight = await self._link.run(ops.explain(self._keys, self._viewer(), id))
-        return explained(self.label, id, sight, self.options)
+        details = await self._link.run(ops.explain(self._keys, self._viewer(), id))
+        return explained(self.label, id, details, self.options)
 
     async def list(
         self, state: State, limit: int = 50, after: Message | str | None = None, *, newest: bool = False

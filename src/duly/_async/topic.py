@@ -268,8 +268,8 @@ class AsyncTopic(Generic[BodyT]):
 
     async def groups(self) -> list[GroupInfo]:
         """Return all groups, including those of other programs, sorted by name."""
-        sight = await self._link.run(topic_ops.stats(self._keys))
-        return [await self._info(row) for row in sorted([*sight.groups, *topic_ops.lost_groups(sight)])]
+        overview = await self._link.run(topic_ops.stats(self._keys))
+        return [await self._info(row) for row in sorted([*overview.groups, *topic_ops.lost_groups(overview)])]
 
     async def _info(self, row: topic_ops.GroupRow) -> GroupInfo:
         ready, delayed, parked, dead = row.unread, 0, 0, 0
@@ -294,8 +294,8 @@ class AsyncTopic(Generic[BodyT]):
 
         Groups of other programs with names that Duly does not allow are left out.
         """
-        sight = await self._link.run(topic_ops.stats(self._keys))
-        return [name for name in topic_ops.group_names(sight) if is_name(name)]
+        overview = await self._link.run(topic_ops.stats(self._keys))
+        return [name for name in topic_ops.group_names(overview) if is_name(name)]
 
     def _group_keys(self, name: str) -> GroupKeys:
         return GroupKeys(self._keys, name, frees=self.options.keep is None)
@@ -347,20 +347,20 @@ class AsyncTopic(Generic[BodyT]):
 
     async def get(self, id: str) -> Message | None:  # noqa: A002
         """Return a delayed publish; None: it is unknown, cancelled, or already in the stream, where `read` shows it."""
-        sight = await self._sight(id)
-        return None if sight is None else sight.message
+        details = await self._details(id)
+        return None if details is None else details.message
 
     async def explain(self, id: str) -> str:  # noqa: A002
         """Explain in one sentence where an entry is: still delayed, or in the stream for its groups."""
-        sight = await self._sight(id)
-        if sight is not None:
-            return explained_delayed(self.name, id, sight)
+        details = await self._details(id)
+        if details is not None:
+            return explained_delayed(self.name, id, details)
         if not publishing.is_id(id) or await self._fields_of(id) is None:
             return explained_missing(self.name, id, is_entry=publishing.is_id(id))
         rows = (await self._link.run(topic_ops.stats(self._keys))).groups
         return explained_entry(self.name, id, sorted(row.name for row in rows))
 
-    async def _sight(self, id_: str) -> views.Sight | None:
+    async def _details(self, id_: str) -> views.MessageDetails | None:
         """Return a delayed publish and the data that explains its state."""
         outgoing.checked_text(id_, "id")
         return await self._link.run(ops.explain(self._keys, self._viewer(), id_))
@@ -375,18 +375,18 @@ class AsyncTopic(Generic[BodyT]):
 
     async def stats(self) -> TopicStats:
         """Return the sizes and counters of the topic, as one atomic snapshot. `groups()` has those of each group."""
-        sight = await self._link.run(topic_ops.stats(self._keys))
-        counted = {name: sight.counter(name) for name in ("published", "entered", "duplicates", "trimmed")}
+        overview = await self._link.run(topic_ops.stats(self._keys))
+        counted = {name: overview.counter(name) for name in ("published", "entered", "duplicates", "trimmed")}
         return TopicStats(
-            length=sight.length,
-            bytes=sight.bytes,
-            delayed=sight.delayed,
+            length=overview.length,
+            bytes=overview.bytes,
+            delayed=overview.delayed,
             published=counted["published"] + counted["entered"],
             duplicates=counted["duplicates"],
             trimmed=counted["trimmed"],
-            groups=len(topic_ops.group_names(sight)),
-            first_id=sight.first_id or None,
-            last_id=sight.last_id or None,
+            groups=len(topic_ops.group_names(overview)),
+            first_id=overview.first_id or None,
+            last_id=overview.last_id or None,
         )
 
     async def audit(self, repair: bool = False, *, on_progress: Callable[[int], None] | None = None) -> Audit:

@@ -5,18 +5,18 @@ from datetime import datetime
 from typing import Final
 
 from duly._core.naming import kind_of, title_of
-from duly._core.views import Sight, moment
+from duly._core.views import MessageDetails, moment
 from duly.message import Message
 from duly.options import QueueOptions, interval_of
 
 
-def explained(queue: str, id_: str, sight: Sight | None, options: QueueOptions) -> str:
+def explained(queue: str, id_: str, details: MessageDetails | None, options: QueueOptions) -> str:
     """Explain a message. `options` are the caller's: limits are not stored with a queue."""
-    if sight is None:
+    if details is None:
         gone = "it was never sent, or is finished, cancelled, expired or trimmed"
         return f"message {id_} of {title_of(queue)} is unknown: {gone}."
-    message = sight.message
-    return f"message {id_} of {title_of(queue)} {_SENTENCES[message.state](sight, options)}."
+    message = details.message
+    return f"message {id_} of {title_of(queue)} {_SENTENCES[message.state](details, options)}."
 
 
 # Entries that a group does not have
@@ -31,11 +31,11 @@ def explained_unread(group: str, id_: str, unread: int, paused: str | None, *, i
     return f"message {id_} of {title_of(group)} is {which}{paused_by or _ON_RECEIVE}."
 
 
-def explained_to_come(group: str, id_: str, sight: Sight, *, is_group_there: bool) -> str:
+def explained_to_come(group: str, id_: str, details: MessageDetails, *, is_group_there: bool) -> str:
     """Explain a delayed publish, for a group: it waits in the topic, or could not enter the stream."""
-    if sight.message.state == "dead":
-        return f"message {id_} of {title_of(group)} {_entering(sight)}."
-    way = f"{_entering(sight)}, as an entry with a new id"
+    if details.message.state == "dead":
+        return f"message {id_} of {title_of(group)} {_entering(details)}."
+    way = f"{_entering(details)}, as an entry with a new id"
     how = "like any entry" if is_group_there else "if it exists by then, or starts before it"
     return f"message {id_} of {title_of(group)} {way}: the group receives it then, {how}."
 
@@ -62,9 +62,9 @@ def explained_absent(group: str, id_: str, *, is_in_stream: bool) -> str:
 # Entries and delayed publishes of a topic
 
 
-def explained_delayed(topic: str, id_: str, sight: Sight) -> str:
+def explained_delayed(topic: str, id_: str, details: MessageDetails) -> str:
     """Explain a delayed publish: it waits, or could not enter the stream."""
-    return f"message {id_} of topic {topic!r} {_entering(sight)}."
+    return f"message {id_} of topic {topic!r} {_entering(details)}."
 
 
 def explained_entry(topic: str, id_: str, groups: Sequence[str]) -> str:
@@ -82,12 +82,12 @@ def explained_missing(topic: str, id_: str, *, is_entry: bool) -> str:
     return f"message {id_} of topic {topic!r} is unknown: {why}."
 
 
-def _entering(sight: Sight) -> str:
-    due = _time(sight.message.due_at)
-    if sight.message.state == "dead":
-        why = sight.message.reason
+def _entering(details: MessageDetails) -> str:
+    due = _time(details.message.due_at)
+    if details.message.state == "dead":
+        why = details.message.reason
         return f"never enters the stream, {why!r}: another program removed or overwrote its data; cancel(id) removes it"
-    if sight.message.state == "ready":
+    if details.message.state == "ready":
         return f"was delayed until {due}: it enters the stream with the next publish, read or receive"
     return f"waits in the topic: it enters the stream at {due}"
 
@@ -97,40 +97,39 @@ def _entering(sight: Sight) -> str:
 _ON_RECEIVE: Final = ": it is delivered when a consumer asks for messages"
 
 
-def _of_ready(sight: Sight, options: QueueOptions) -> str:
-    due = f"has been ready since {_time(sight.message.due_at)}"
-    if sight.paused is not None:
+def _of_ready(details: MessageDetails, options: QueueOptions) -> str:
+    due = f"has been ready since {_time(details.message.due_at)}"
+    if details.paused is not None:
+        kind = kind_of(details.message.queue)
+        return f"{due}, but the {kind} is paused by {details.paused}: it is delivered after resume()"
+    if details.owner not in (None, details.message.id):
+        return _of_parked(details, options)
+    if options.max_in_flight is not None and details.leased >= options.max_in_flight:
         return (
-            f"{due}, but the {kind_of(sight.message.queue)} is paused by {sight.paused}: it is delivered after resume()"
-        )
-    if sight.owner not in (None, sight.message.id):
-        return _of_parked(sight, options)
-    if options.max_in_flight is not None and sight.leased >= options.max_in_flight:
-        return (
-            f"{due}, but {sight.leased} messages are in flight and max_in_flight is {options.max_in_flight}: it is "
-            f"delivered when one of them is settled{_turn(sight)}"
+            f"{due}, but {details.leased} messages are in flight and max_in_flight is {options.max_in_flight}: it is "
+            f"delivered when one of them is settled{_turn(details)}"
         )
     interval = interval_of(options.rate)
-    if interval and sight.tat > sight.now:
-        until = min(sight.tat, sight.now + interval)  # a consumer with a slower rate may have written it
-        return f"{due}, but the rate of {options.rate} is used up until {_time(moment(until))}{_turn(sight)}"
-    if _is_suspect(sight.message, options):
-        return f"{due} and one more crash makes it dead: it waits for a worker that holds nothing else{_turn(sight)}"
-    return f"{due}{_turn(sight)}{_ON_RECEIVE}"
+    if interval and details.tat > details.now:
+        until = min(details.tat, details.now + interval)  # a consumer with a slower rate may have written it
+        return f"{due}, but the rate of {options.rate} is used up until {_time(moment(until))}{_turn(details)}"
+    if _is_suspect(details.message, options):
+        return f"{due} and one more crash makes it dead: it waits for a worker that holds nothing else{_turn(details)}"
+    return f"{due}{_turn(details)}{_ON_RECEIVE}"
 
 
 def _is_suspect(message: Message, options: QueueOptions) -> bool:
     return options.crash_limit > 1 and message.crashes >= options.crash_limit - 1
 
 
-def _turn(sight: Sight) -> str:
-    if not sight.ahead:
+def _turn(details: MessageDetails) -> str:
+    if not details.ahead:
         return ", first in line"
-    return f", behind {sight.ahead} {'other' if sight.ahead == 1 else 'others'}"
+    return f", behind {details.ahead} {'other' if details.ahead == 1 else 'others'}"
 
 
-def _of_delayed(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
-    message = sight.message
+def _of_delayed(details: MessageDetails, options: QueueOptions) -> str:  # noqa: ARG001
+    message = details.message
     last = message.timeline[-1].what if message.timeline else "sent"
     until = _time(message.due_at)
     if last == "retry":
@@ -143,35 +142,35 @@ def _of_delayed(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
     return f"is delayed until {until}"
 
 
-def _of_parked(sight: Sight, options: QueueOptions) -> str:
-    behind = f"is behind message {sight.owner} of key {sight.message.key!r}"
-    if sight.owner_place == "dead":  # its lane is blocked, regardless of the caller's options
+def _of_parked(details: MessageDetails, options: QueueOptions) -> str:
+    behind = f"is behind message {details.owner} of key {details.message.key!r}"
+    if details.owner_place == "dead":  # its lane is blocked, regardless of the caller's options
         return f"{behind}, which is dead: redrive(), cancel() or purge it"
     end = "finished or removed" if options.on_dead == "block" else "finished or dead"
-    return f"{behind}{_front(sight)}: it is delivered after that one is {end}"
+    return f"{behind}{_front(details)}: it is delivered after that one is {end}"
 
 
-def _front(sight: Sight) -> str:
+def _front(details: MessageDetails) -> str:
     """Describe the message in front."""
-    state = {"leased": "leased until", "waiting": "due at"}.get(sight.owner_place)
-    return f", which is {state} {_time(moment(sight.owner_score))}" if state else ""
+    state = {"leased": "leased until", "waiting": "due at"}.get(details.owner_place)
+    return f", which is {state} {_time(moment(details.owner_score))}" if state else ""
 
 
-def _of_leased(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
-    message, until = sight.message, _time(sight.message.deadline)
-    if message.deadline is not None and message.deadline <= moment(sight.now):
+def _of_leased(details: MessageDetails, options: QueueOptions) -> str:  # noqa: ARG001
+    message, until = details.message, _time(details.message.deadline)
+    if message.deadline is not None and message.deadline <= moment(details.now):
         return f"was leased by {message.consumer} until {until}: the next receive counts a crash and frees it"
     return f"is leased by {message.consumer} until {until}, attempt {message.attempt}"
 
 
-def _of_dead(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
-    message = sight.message
+def _of_dead(details: MessageDetails, options: QueueOptions) -> str:  # noqa: ARG001
+    message = details.message
     error = f", last error {message.errors[-1].error!r}" if message.errors else ""
     return f"has been dead since {_time(message.finished_at)}: {message.reason}{error}; redrive() delivers it again"
 
 
-def _of_done(sight: Sight, options: QueueOptions) -> str:  # noqa: ARG001
-    return f"was finished at {_time(sight.message.finished_at)}"
+def _of_done(details: MessageDetails, options: QueueOptions) -> str:  # noqa: ARG001
+    return f"was finished at {_time(details.message.finished_at)}"
 
 
 _SENTENCES: Final = {

@@ -317,9 +317,9 @@ def get(keys: QueueKeys, viewer: views.Viewer, id_: str) -> Call[Message | None]
     return Call(keys.script("get"), keys, [EVERY_PRIORITY, id_], viewer.message(id_))
 
 
-def explain(keys: QueueKeys, viewer: views.Viewer, id_: str) -> Call[views.Sight | None]:
+def explain(keys: QueueKeys, viewer: views.Viewer, id_: str) -> Call[views.MessageDetails | None]:
     """Return one message and its surroundings."""
-    return Call(keys.script("get"), keys, [EVERY_PRIORITY, id_], viewer.sight(id_)).part_of("explain")
+    return Call(keys.script("get"), keys, [EVERY_PRIORITY, id_], viewer.details(id_)).part_of("explain")
 
 
 def await_end(keys: QueueKeys, viewer: views.Viewer, id_: str, wait: float) -> Call[views.End]:

@@ -56,9 +56,9 @@ def seek(keys: GroupKeys, to: str, *, makes: bool) -> Call[bool]:
     return Call(keys.script("seek_group"), keys, [to, int(makes)], replies.is_one)
 
 
-def stats(keys: TopicKeys) -> Call["TopicSight"]:
+def stats(keys: TopicKeys) -> Call["TopicOverview"]:
     """Return sizes, counters and groups."""
-    return Call(keys.script("topic_stats"), keys, [ONLY_PRIORITY], topic_sight, ONLY_PRIORITY)
+    return Call(keys.script("topic_stats"), keys, [ONLY_PRIORITY], topic_overview, ONLY_PRIORITY)
 
 
 def tidy(keys: TopicKeys, keep: Keep | None) -> Call[bool]:
@@ -104,7 +104,7 @@ class GroupRow(NamedTuple):
     missed: int
 
 
-class TopicSight(NamedTuple):
+class TopicOverview(NamedTuple):
     """A topic at one moment."""
 
     now: int
@@ -151,7 +151,7 @@ def reading(reply: list[Any]) -> Reading:
     return Reading(None if next_us < 0 else next_us / 1_000_000, tuple(position), entries)
 
 
-def topic_sight(reply: list[Any]) -> TopicSight:
+def topic_overview(reply: list[Any]) -> TopicOverview:
     """Decode the reply to topic_stats."""
     now, length, size, delayed, first, last, groups, *rest = reply
     rows = [
@@ -161,19 +161,19 @@ def topic_sight(reply: list[Any]) -> TopicSight:
         )
     ]
     fields = {_text(name): _text(value) for name, value in zip(rest[0::2], rest[1::2], strict=True)}
-    return TopicSight(now, length, size, delayed, first.decode(), last.decode(), rows, fields)
+    return TopicOverview(now, length, size, delayed, first.decode(), last.decode(), rows, fields)
 
 
-def group_names(sight: TopicSight) -> list[str]:
+def group_names(overview: TopicOverview) -> list[str]:
     """List the groups that the stream has, and those that Duly has created."""
-    made = {name.partition(":")[2] for name in sight.fields if name.startswith("group:")}
-    return sorted(made | {row.name for row in sight.groups})
+    made = {name.partition(":")[2] for name in overview.fields if name.startswith("group:")}
+    return sorted(made | {row.name for row in overview.groups})
 
 
-def lost_groups(sight: TopicSight) -> list[GroupRow]:
+def lost_groups(overview: TopicOverview) -> list[GroupRow]:
     """List the groups that Duly has created and the stream lacks: another program removed or replaced the stream."""
-    lost = set(group_names(sight)) - {row.name for row in sight.groups}
-    return [GroupRow(name, 0, 0, "0-0", 0, sight.counter(f"missed:{name}")) for name in sorted(lost)]
+    lost = set(group_names(overview)) - {row.name for row in overview.groups}
+    return [GroupRow(name, 0, 0, "0-0", 0, overview.counter(f"missed:{name}")) for name in sorted(lost)]
 
 
 def foreign_page(reply: list[Any]) -> ForeignPage:

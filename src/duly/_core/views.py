@@ -25,7 +25,7 @@ def moment(us: float) -> datetime:
         return datetime.max.replace(tzinfo=UTC) if us > 0 else datetime.min.replace(tzinfo=UTC)
 
 
-class Sight(NamedTuple):
+class MessageDetails(NamedTuple):
     """A message and its surroundings at one moment. Times are microseconds."""
 
     message: Message
@@ -88,16 +88,16 @@ class Viewer:
         """Decode the reply to get."""
 
         def decode(reply: list[Any]) -> Message | None:
-            sight = see(reply)
-            return sight.message if sight is not None else None
+            details = see(reply)
+            return details.message if details is not None else None
 
-        see = self.sight(id_)
+        see = self.details(id_)
         return decode
 
-    def sight(self, id_: str) -> Callable[[list[Any]], Sight | None]:
+    def details(self, id_: str) -> Callable[[list[Any]], MessageDetails | None]:
         """Decode the reply to get, with the surroundings of the message."""
 
-        def decode(reply: list[Any]) -> Sight | None:
+        def decode(reply: list[Any]) -> MessageDetails | None:
             if not reply:
                 return None
             now, place, score, record, counts, why, lease, owner, ahead, paused, tat, leased, *front = reply
@@ -107,7 +107,7 @@ class Viewer:
             message = self._view(id_.encode(), state, score, record, counts, why, lease)
             owner_place, owner_score = front[0].decode(), front[1]
             paused_by, owner_id = codec.visible(paused) or None, codec.visible(owner) or None
-            return Sight(message, now, owner_id, ahead, paused_by, tat, leased, owner_place, owner_score)
+            return MessageDetails(message, now, owner_id, ahead, paused_by, tat, leased, owner_place, owner_score)
 
         return decode
 

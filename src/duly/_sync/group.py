@@ -133,12 +133,12 @@ class Group(Inbox[BodyT]):
     def explain(self, id: str) -> str:  # noqa: A002
         """Explain in one sentence why a message is not being delivered, and when it will be."""
         outgoing.checked_text(id, "id")
-        sight = self._link.run(ops.explain(self._keys, self._viewer(), id))
-        if sight is not None:
-            return explained(self.label, id, sight, self.options)
+        details = self._link.run(ops.explain(self._keys, self._viewer(), id))
+        if details is not None:
+            return explained(self.label, id, details, self.options)
         rows = (self._link.run(topic_ops.stats(self._keys.topic))).groups
         row = next((row for row in rows if row.name == self.name), None)
-        to_come = None if publishing.is_id(id) else self.topic._sight(id)
+        to_come = None if publishing.is_id(id) else self.topic._details(id)
         if to_come is not None:
             return explained_to_come(self.label, id, to_come, is_group_there=row is not None)
         if row is None:
@@ -194,8 +194,8 @@ class Group(Inbox[BodyT]):
 
     def _row(self) -> topic_ops.GroupRow | None:
         """Return the state of the group in the stream; None: it does not exist."""
-        sight = self._link.run(topic_ops.stats(self._keys.topic))
-        return next((row for row in sight.groups if row.name == self.name), None)
+        overview = self._link.run(topic_ops.stats(self._keys.topic))
+        return next((row for row in overview.groups if row.name == self.name), None)
 
     def _fields_of(self, id_: str) -> Sequence[bytes] | None:
         """Return the fields of an entry of the stream; None: it is not in the stream."""

@@ -322,8 +322,8 @@ class Inbox(ABC, Generic[BodyT]):
     def explain(self, id: str) -> str:  # noqa: A002
         """Explain in one sentence why a message is not being delivered, and when it will be."""
         outgoing.checked_text(id, "id")
-        sight = self._link.run(ops.explain(self._keys, self._viewer(), id))
-        return explained(self.label, id, sight, self.options)
+        details = self._link.run(ops.explain(self._keys, self._viewer(), id))
+        return explained(self.label, id, details, self.options)
 
     def list(self, state: State, limit: int = 50, after: Message | str | None = None, *, newest: bool = False) -> Page:
         """Return a page of messages in a state. `after` is the last message of the previous page, or its id.

@@ -69,7 +69,7 @@ class Native:
 
 
 @dataclass
-class Sight:
+class Snapshot:
     """Everything, at one moment."""
 
     topic: State
@@ -121,7 +121,7 @@ class Looker:
             *(("XINFO", "CONSUMERS", stream, name) for name in self._groups),
         ]
 
-    def seen(self, answers: list[Any]) -> Sight:
+    def seen(self, answers: list[Any]) -> Snapshot:
         """Read what was answered."""
         answer, names = iter(answers), list(self._groups)
         topic, *stores = [store.read_dump(next(answer)) for store in self._stores]
@@ -131,7 +131,7 @@ class Looker:
         entries = {read_id(id_): fields for id_, fields in next(answer)}
         pending = {name: next(answer) for name in names}
         members = {name: next(answer) for name in names}
-        return Sight(
+        return Snapshot(
             topic,
             dict(zip(names, stores, strict=True)),
             {name: store.fed for name, store in zip(names, self._stores[1:], strict=True)},
@@ -142,61 +142,64 @@ class Looker:
             stats,
         )
 
-    def compare(self, sight: Sight, engine: Engine) -> None:
+    def compare(self, snapshot: Snapshot, engine: Engine) -> None:
         """See that the engine holds the same."""
-        self._compare_topic(sight, engine)
+        self._compare_topic(snapshot, engine)
         for name, keys in self._groups.items():
-            self._compare_group(sight, engine, name, keys)
+            self._compare_group(snapshot, engine, name, keys)
 
-    def _compare_topic(self, sight: Sight, engine: Engine) -> None:
+    def _compare_topic(self, snapshot: Snapshot, engine: Engine) -> None:
         state = engine._queue(self._keys).state
         assert isinstance(state, TopicState)
-        answers = (sight.topic_stats, engine.call(topic_ops.stats(self._keys), b"", 0))
+        answers = (snapshot.topic_stats, engine.call(topic_ops.stats(self._keys), b"", 0))
         # No two engines count the bytes of a stream alike.
-        mine, theirs = [_counted(topic_ops.topic_sight(answer)._replace(bytes=0)) for answer in answers]
+        mine, theirs = [_counted(topic_ops.topic_overview(answer)._replace(bytes=0)) for answer in answers]
         if not self._notes_all_members:
             mine, theirs = _without_members(mine), _without_members(theirs)
         check(mine == theirs, "the engines differ on topic_stats", mine, theirs)
-        largest = max((sum(map(len, fields[1::2])) for fields in sight.entries.values()), default=0)
-        noted = int(topic_ops.topic_sight(sight.topic_stats).fields.get("largest", 0))
+        largest = max((sum(map(len, fields[1::2])) for fields in snapshot.entries.values()), default=0)
+        noted = int(topic_ops.topic_overview(snapshot.topic_stats).fields.get("largest", 0))
         check(noted >= largest, "an entry that is larger than the largest", noted, largest)
         entries = {entry.id: list(entry.fields) for entry in state.stream.from_((0, 0), 10_000)}
-        check(sight.entries == entries, "the engines differ on entries", sight.entries, entries)
-        found = alike.differences(sight.topic, alike.stored(engine, self._keys))
+        check(snapshot.entries == entries, "the engines differ on entries", snapshot.entries, entries)
+        found = alike.differences(snapshot.topic, alike.stored(engine, self._keys))
         check(not found, "the engines differ on what waits to enter", *found)
 
-    def _compare_group(self, sight: Sight, engine: Engine, name: str, keys: GroupKeys) -> None:
+    def _compare_group(self, snapshot: Snapshot, engine: Engine, name: str, keys: GroupKeys) -> None:
         state = engine._queue(keys).state
         assert isinstance(state, GroupState)
-        found = alike.differences(sight.stores[name], alike.stored(engine, keys))
+        found = alike.differences(snapshot.stores[name], alike.stored(engine, keys))
         check(not found, "the engines differ on what a group stores", name, *found)
         fed = {} if state.fed is None else {"fed": written_id(state.fed)}
         fed |= {} if state.swept is None else {"swept": str(state.swept).encode()}
-        check(sight.fed[name] == fed, "the engines differ on how far a group was fed", name, sight.fed[name], fed)
-        answers = (sight.stats[name], engine.call(ops.stats(keys), b"", 0))
+        check(snapshot.fed[name] == fed, "the engines differ on how far a group was fed", name, snapshot.fed[name], fed)
+        answers = (snapshot.stats[name], engine.call(ops.stats(keys), b"", 0))
         mine, theirs = map(alike.without_lateness, answers)
         check(mine[:12] == theirs[:12], "the engines differ on stats", name, mine[:12], theirs[:12])
         counted = [views.stats(answer) for answer in (mine, theirs)]
         check(counted[0] == counted[1], "the engines differ on counters", name, *counted)
         native = None if state.consumers is None else _as_native(state.consumers, state.server_us // 1000)
-        found_native = sight.native.get(name)
+        found_native = snapshot.native.get(name)
         if not self._notes_all_members and native and found_native:
-            native, found_native = native.without_members(sight.entries), found_native.without_members(sight.entries)
+            native, found_native = (
+                native.without_members(snapshot.entries),
+                found_native.without_members(snapshot.entries),
+            )
         check(found_native == native, "the engines differ on members", name, found_native, native)
 
 
-def _counted(sight: topic_ops.TopicSight) -> topic_ops.TopicSight:
+def _counted(snapshot: topic_ops.TopicOverview) -> topic_ops.TopicOverview:
     """Leave out what tells scripts how many entries to ask for."""
-    fields = {name: value for name, value in sight.fields.items() if name not in ("large", "largest")}
-    return sight._replace(fields=fields)
+    fields = {name: value for name, value in snapshot.fields.items() if name not in ("large", "largest")}
+    return snapshot._replace(fields=fields)
 
 
-def _without_members(sight: topic_ops.TopicSight) -> topic_ops.TopicSight:
-    return sight._replace(groups=[row._replace(consumers=0, pending=0) for row in sight.groups])
+def _without_members(snapshot: topic_ops.TopicOverview) -> topic_ops.TopicOverview:
+    return snapshot._replace(groups=[row._replace(consumers=0, pending=0) for row in snapshot.groups])
 
 
 def _rows(topic_stats: list[Any]) -> Iterator[topic_ops.GroupRow]:
-    yield from topic_ops.topic_sight(topic_stats).groups
+    yield from topic_ops.topic_overview(topic_stats).groups
 
 
 def _native(row: topic_ops.GroupRow, pending: list[Any], members: list[Any]) -> Native:
