@@ -45,7 +45,7 @@ def cases(source: str) -> Iterator[Case]:
 def page() -> str:
     """Write the page."""
     sections = [_HEAD]
-    for path in (*sorted((FOLDER / "_async").glob("test_*.py")), FOLDER / "test_twin.py"):
+    for path in (*sorted((FOLDER / "_async").glob("test_*.py")), FOLDER / "test_async_counterpart.py"):
         source = path.read_text()
         title = (ast.get_docstring(ast.parse(source)) or path.stem).splitlines()[0]
         rows = [f"| {case.fact} | `{case.name}` | {case.held} |" for case in cases(source)]

@@ -328,7 +328,7 @@ def _name_of(frame: bytes) -> str:
 
 
 class _Link:
-    """A client's connection and its twin to the server. All of it runs in the proxy's loop."""
+    """A client's connection and its own connection to the server. All of it runs in the proxy's loop."""
 
     def __init__(self, proxy: Proxy, number: int, client: asyncio.Transport) -> None:
         self._proxy = proxy

@@ -21,7 +21,7 @@ EVERY = 10 * SECOND
 """NOW is a multiple of it."""
 
 
-class Twin:
+class Pair:
     """One queue on a server, and the same in memory: every call must get the same reply and store the same."""
 
     def __init__(self, queue: Queue, clock: ServerClock) -> None:
@@ -89,76 +89,76 @@ class Twin:
 
 
 @pytest.fixture
-def twin(queue: Queue, clock: ServerClock) -> Twin:
-    return Twin(queue, clock)
+def pair(queue: Queue, clock: ServerClock) -> Pair:
+    return Pair(queue, clock)
 
 
 # Storing
 
 
-def test_a_schedule_counts_from_the_time_of_the_server_and_is_due_at_once(twin: Twin) -> None:
-    assert twin.schedule() == 1
-    assert twin.read() == Row(NOW, NOW, 0, False, twin.plan())
-    dump = twin.dump()
+def test_a_schedule_counts_from_the_time_of_the_server_and_is_due_at_once(pair: Pair) -> None:
+    assert pair.schedule() == 1
+    assert pair.read() == Row(NOW, NOW, 0, False, pair.plan())
+    dump = pair.dump()
     assert (dump.slots, dump.meta["slot"], dump.wake) == ({"report": NOW}, str(NOW), 1)
 
 
-def test_the_same_again_changes_nothing(twin: Twin) -> None:
-    twin.schedule()
-    twin.fire(NOW + EVERY)
-    before = twin.dump()
-    twin.set_clock(NOW + 55 * SECOND)
-    assert twin.schedule() == 0
-    after = twin.dump()
+def test_the_same_again_changes_nothing(pair: Pair) -> None:
+    pair.schedule()
+    pair.fire(NOW + EVERY)
+    before = pair.dump()
+    pair.set_clock(NOW + 55 * SECOND)
+    assert pair.schedule() == 0
+    after = pair.dump()
     assert before.differences(after) == ["calls"]
 
 
 @pytest.mark.parametrize("change", [{"every": 5 * SECOND}, {"catch_up": "all"}, {"body": b"other"}, {"priority": 3}])
-def test_a_changed_schedule_starts_over(twin: Twin, change: dict[str, Any]) -> None:
-    twin.schedule()
-    twin.fire(NOW + EVERY)
+def test_a_changed_schedule_starts_over(pair: Pair, change: dict[str, Any]) -> None:
+    pair.schedule()
+    pair.fire(NOW + EVERY)
     later = NOW + 55 * SECOND
-    twin.set_clock(later)
-    assert twin.schedule(**change) == 1
-    assert twin.read() == Row(later, later, 0, False, twin.plan(**change))
-    assert twin.dump().slots == {"report": later}
+    pair.set_clock(later)
+    assert pair.schedule(**change) == 1
+    assert pair.read() == Row(later, later, 0, False, pair.plan(**change))
+    assert pair.dump().slots == {"report": later}
 
 
-def test_the_field_slot_has_the_earliest_run_of_all_schedules(twin: Twin) -> None:
-    twin.schedule("a", every=EVERY)
-    twin.schedule("b", every=3 * EVERY)
-    twin.fire(NOW + 1, "a")
-    twin.fire(NOW + 2, "b")
-    assert twin.dump().slots == {"a": NOW + EVERY, "b": _multiple(3 * EVERY, NOW)}
-    assert twin.dump().meta["slot"] == str(min(twin.dump().slots.values()))
-    twin.call(ops.unschedule(twin.keys, "a"))
-    assert twin.dump().meta["slot"] == str(_multiple(3 * EVERY, NOW))
-    twin.call(ops.unschedule(twin.keys, "b"))
-    assert "slot" not in twin.dump().meta
+def test_the_field_slot_has_the_earliest_run_of_all_schedules(pair: Pair) -> None:
+    pair.schedule("a", every=EVERY)
+    pair.schedule("b", every=3 * EVERY)
+    pair.fire(NOW + 1, "a")
+    pair.fire(NOW + 2, "b")
+    assert pair.dump().slots == {"a": NOW + EVERY, "b": _multiple(3 * EVERY, NOW)}
+    assert pair.dump().meta["slot"] == str(min(pair.dump().slots.values()))
+    pair.call(ops.unschedule(pair.keys, "a"))
+    assert pair.dump().meta["slot"] == str(_multiple(3 * EVERY, NOW))
+    pair.call(ops.unschedule(pair.keys, "b"))
+    assert "slot" not in pair.dump().meta
 
 
-def test_a_removed_schedule_leaves_nothing(twin: Twin) -> None:
-    twin.schedule()
-    assert [twin.call(ops.unschedule(twin.keys, "report")) for _ in range(2)] == [1, 0]
-    assert twin.queue.key_names() == {"meta", "call:tests"}
+def test_a_removed_schedule_leaves_nothing(pair: Pair) -> None:
+    pair.schedule()
+    assert [pair.call(ops.unschedule(pair.keys, "report")) for _ in range(2)] == [1, 0]
+    assert pair.queue.key_names() == {"meta", "call:tests"}
 
 
-def test_messages_that_were_sent_stay_when_their_schedule_is_removed(twin: Twin) -> None:
-    twin.schedule()
-    twin.fire(NOW + EVERY)
-    twin.call(ops.unschedule(twin.keys, "report"))
-    assert twin.slots_sent() == [NOW + EVERY]
-    assert twin.dump().wake == 1
+def test_messages_that_were_sent_stay_when_their_schedule_is_removed(pair: Pair) -> None:
+    pair.schedule()
+    pair.fire(NOW + EVERY)
+    pair.call(ops.unschedule(pair.keys, "report"))
+    assert pair.slots_sent() == [NOW + EVERY]
+    assert pair.dump().wake == 1
 
 
-def test_schedules_are_listed_by_name_or_read_one_by_one(twin: Twin) -> None:
+def test_schedules_are_listed_by_name_or_read_one_by_one(pair: Pair) -> None:
     for name in ("a", "b"):
-        twin.schedule(name)
-    now, cursor, *rows = twin.call(ops.schedules(twin.keys))
+        pair.schedule(name)
+    now, cursor, *rows = pair.call(ops.schedules(pair.keys))
     assert (now, cursor) == (NOW + 2, b"0")
-    assert dict(zip(rows[0::2], rows[1::2], strict=True)) == {b"a": twin.row("a"), b"b": twin.row("b")}
-    assert twin.call(ops.schedules(twin.keys, name="b")) == [NOW + 2, b"0", b"b", twin.row("b")]
-    assert twin.call(ops.schedules(twin.keys, name="c")) == [NOW + 2, b"0"]
+    assert dict(zip(rows[0::2], rows[1::2], strict=True)) == {b"a": pair.row("a"), b"b": pair.row("b")}
+    assert pair.call(ops.schedules(pair.keys, name="b")) == [NOW + 2, b"0", b"b", pair.row("b")]
+    assert pair.call(ops.schedules(pair.keys, name="c")) == [NOW + 2, b"0"]
 
 
 def test_many_schedules_are_shown_page_by_page(queue: Queue) -> None:
@@ -177,57 +177,57 @@ def test_many_schedules_are_shown_page_by_page(queue: Queue) -> None:
 # Pausing
 
 
-def test_a_paused_schedule_is_not_due(twin: Twin) -> None:
-    twin.schedule()
-    assert [twin.call(ops.pause_schedule(twin.keys, "report")) for _ in range(2)] == [1, 1]
-    dump = twin.dump()
+def test_a_paused_schedule_is_not_due(pair: Pair) -> None:
+    pair.schedule()
+    assert [pair.call(ops.pause_schedule(pair.keys, "report")) for _ in range(2)] == [1, 1]
+    dump = pair.dump()
     assert (dump.slots, dump.meta.get("slot"), dump.wake) == ({}, None, 0)
-    assert twin.read() == Row(NOW, NOW, 0, True, twin.plan())
+    assert pair.read() == Row(NOW, NOW, 0, True, pair.plan())
 
 
-def test_a_resumed_one_counts_from_then_on(twin: Twin) -> None:
-    twin.schedule()
-    twin.fire(NOW + EVERY)
-    twin.call(ops.pause_schedule(twin.keys, "report"))
+def test_a_resumed_one_counts_from_then_on(pair: Pair) -> None:
+    pair.schedule()
+    pair.fire(NOW + EVERY)
+    pair.call(ops.pause_schedule(pair.keys, "report"))
     later = NOW + 10 * EVERY
-    twin.set_clock(later)
-    assert twin.call(ops.resume_schedule(twin.keys, "report")) == 1
-    assert twin.read() == Row(NOW, later, NOW + EVERY, False, twin.plan())
-    assert (twin.dump().slots, twin.dump().wake) == ({"report": later}, 1)
+    pair.set_clock(later)
+    assert pair.call(ops.resume_schedule(pair.keys, "report")) == 1
+    assert pair.read() == Row(NOW, later, NOW + EVERY, False, pair.plan())
+    assert (pair.dump().slots, pair.dump().wake) == ({"report": later}, 1)
 
 
-def test_one_that_is_not_paused_is_not_changed_by_a_resume(twin: Twin) -> None:
-    twin.schedule()
-    before = twin.dump()
-    twin.set_clock(NOW + EVERY)
-    assert twin.call(ops.resume_schedule(twin.keys, "report")) == 1
-    assert before.differences(twin.dump()) == ["calls"]
+def test_one_that_is_not_paused_is_not_changed_by_a_resume(pair: Pair) -> None:
+    pair.schedule()
+    before = pair.dump()
+    pair.set_clock(NOW + EVERY)
+    assert pair.call(ops.resume_schedule(pair.keys, "report")) == 1
+    assert before.differences(pair.dump()) == ["calls"]
 
 
-def test_one_that_is_unknown_cannot_be_paused_or_resumed(twin: Twin) -> None:
-    assert twin.call(ops.pause_schedule(twin.keys, "report")) == 0
-    assert twin.call(ops.resume_schedule(twin.keys, "report")) == 0
-    assert twin.queue.key_names() == {"call:tests"}
+def test_one_that_is_unknown_cannot_be_paused_or_resumed(pair: Pair) -> None:
+    assert pair.call(ops.pause_schedule(pair.keys, "report")) == 0
+    assert pair.call(ops.resume_schedule(pair.keys, "report")) == 0
+    assert pair.queue.key_names() == {"call:tests"}
 
 
 @pytest.mark.parametrize("change", [{}, {"every": 5 * SECOND}])
-def test_a_paused_one_that_is_declared_again_stays_paused(twin: Twin, change: dict[str, Any]) -> None:
-    twin.schedule()
-    twin.call(ops.pause_schedule(twin.keys, "report"))
-    assert twin.schedule(**change) == int(bool(change))
-    assert twin.read().is_paused
-    assert twin.read().plan == twin.plan(**change)
-    assert twin.dump().slots == {}
+def test_a_paused_one_that_is_declared_again_stays_paused(pair: Pair, change: dict[str, Any]) -> None:
+    pair.schedule()
+    pair.call(ops.pause_schedule(pair.keys, "report"))
+    assert pair.schedule(**change) == int(bool(change))
+    assert pair.read().is_paused
+    assert pair.read().plan == pair.plan(**change)
+    assert pair.dump().slots == {}
 
 
 # Firing
 
 
-def test_a_slot_that_has_come_is_sent_for(twin: Twin) -> None:
-    twin.schedule(priority=3, ttl=60)
+def test_a_slot_that_has_come_is_sent_for(pair: Pair) -> None:
+    pair.schedule(priority=3, ttl=60)
     now = NOW + EVERY + 7
-    assert twin.fire(now) == 1
-    dump = twin.dump()
+    assert pair.fire(now) == 1
+    dump = pair.dump()
     ((id_, record),) = dump.msgs.items()
     stored = codec.read_record(record)
     assert (stored.sent, stored.due, stored.priority) == (now, now, 3)  # never before it was sent
@@ -236,117 +236,117 @@ def test_a_slot_that_has_come_is_sent_for(twin: Twin) -> None:
     assert dump.stats == {"sent": 1, "bytes": len(record)}
     assert dump.meta["priorities"] == "30"
     assert dump.wake == 1
-    assert twin.read() == Row(NOW, NOW + EVERY, NOW + EVERY, False, twin.plan(priority=3, ttl=60))
+    assert pair.read() == Row(NOW, NOW + EVERY, NOW + EVERY, False, pair.plan(priority=3, ttl=60))
     assert dump.slots == {"report": NOW + 2 * EVERY}
 
 
-def test_without_a_run_only_the_next_time_is_stored(twin: Twin) -> None:
-    twin.schedule()
-    assert twin.fire(NOW + 5) == 1
-    assert twin.read() == Row(NOW, NOW, 0, False, twin.plan())
-    dump = twin.dump()
+def test_without_a_run_only_the_next_time_is_stored(pair: Pair) -> None:
+    pair.schedule()
+    assert pair.fire(NOW + 5) == 1
+    assert pair.read() == Row(NOW, NOW, 0, False, pair.plan())
+    dump = pair.dump()
     assert (dump.msgs, dump.stats, dump.slots) == ({}, {}, {"report": NOW + EVERY})
     assert dump.wake == 1  # a consumer must watch it
 
 
-def test_a_schedule_without_a_next_run_is_not_due_any_more(twin: Twin) -> None:
-    twin.schedule()
-    twin.call(ops.fire(twin.keys, "report", twin.row(), Choice([], NOW, NEVER), []))
-    assert twin.dump().slots == {}
-    assert "slot" not in twin.dump().meta
+def test_a_schedule_without_a_next_run_is_not_due_any_more(pair: Pair) -> None:
+    pair.schedule()
+    pair.call(ops.fire(pair.keys, "report", pair.row(), Choice([], NOW, NEVER), []))
+    assert pair.dump().slots == {}
+    assert "slot" not in pair.dump().meta
 
 
-def test_many_consumers_that_find_the_same_slots_send_for_each_once(twin: Twin) -> None:
+def test_many_consumers_that_find_the_same_slots_send_for_each_once(pair: Pair) -> None:
     """Like I4: all consumers have read the same row before the first of them fires."""
-    twin.schedule(catch_up="all")
+    pair.schedule(catch_up="all")
     for step in range(1, 6):
         now = NOW + step * 3 * EVERY
-        twin.set_clock(now)
-        row = twin.row()
-        calls = [twin.firing(row, now) for _ in range(10)]
-        answers = [twin.call(call, stream=b"consumer%d" % number) for number, call in enumerate(calls)]
+        pair.set_clock(now)
+        row = pair.row()
+        calls = [pair.firing(row, now) for _ in range(10)]
+        answers = [pair.call(call, stream=b"consumer%d" % number) for number, call in enumerate(calls)]
         assert answers == [1] + [0] * 9
-    assert twin.slots_sent() == [NOW + number * EVERY for number in range(1, 16)]
-    assert twin.dump().stats["sent"] == 15
+    assert pair.slots_sent() == [NOW + number * EVERY for number in range(1, 16)]
+    assert pair.dump().stats["sent"] == 15
 
 
-def test_who_found_them_later_sends_only_for_the_rest(twin: Twin) -> None:
-    twin.schedule(catch_up="all")
-    early = twin.row()
-    twin.fire(NOW + 2 * EVERY)
-    twin.set_clock(NOW + 4 * EVERY)
-    assert twin.call(twin.firing(early, NOW + 4 * EVERY)) == 0
-    assert twin.fire(NOW + 4 * EVERY) == 1
-    assert twin.slots_sent() == [NOW + number * EVERY for number in range(1, 5)]
+def test_who_found_them_later_sends_only_for_the_rest(pair: Pair) -> None:
+    pair.schedule(catch_up="all")
+    early = pair.row()
+    pair.fire(NOW + 2 * EVERY)
+    pair.set_clock(NOW + 4 * EVERY)
+    assert pair.call(pair.firing(early, NOW + 4 * EVERY)) == 0
+    assert pair.fire(NOW + 4 * EVERY) == 1
+    assert pair.slots_sent() == [NOW + number * EVERY for number in range(1, 5)]
 
 
-def test_a_long_absence_is_caught_up_in_bounded_steps(twin: Twin) -> None:
-    twin.schedule(catch_up="all")
+def test_a_long_absence_is_caught_up_in_bounded_steps(pair: Pair) -> None:
+    pair.schedule(catch_up="all")
     now = NOW + 250 * EVERY
     looks = 0
-    while not looks or twin.dump().slots["report"] <= now:
-        assert twin.fire(now) == 1
+    while not looks or pair.dump().slots["report"] <= now:
+        assert pair.fire(now) == 1
         looks += 1
     assert looks == 3
-    assert twin.slots_sent() == [NOW + number * EVERY for number in range(1, 251)]
+    assert pair.slots_sent() == [NOW + number * EVERY for number in range(1, 251)]
 
 
-CHANGES: dict[str, Callable[[Twin], object]] = {
-    "removed": lambda twin: twin.call(ops.unschedule(twin.keys, "report")),
-    "paused": lambda twin: twin.call(ops.pause_schedule(twin.keys, "report")),
-    "another": lambda twin: twin.schedule(body=b"other"),
-    "removed and declared again": lambda twin: (twin.call(ops.unschedule(twin.keys, "report")), twin.schedule()),
-    "paused and resumed": lambda twin: (
-        twin.call(ops.pause_schedule(twin.keys, "report")),
-        twin.call(ops.resume_schedule(twin.keys, "report")),
+CHANGES: dict[str, Callable[[Pair], object]] = {
+    "removed": lambda pair: pair.call(ops.unschedule(pair.keys, "report")),
+    "paused": lambda pair: pair.call(ops.pause_schedule(pair.keys, "report")),
+    "another": lambda pair: pair.schedule(body=b"other"),
+    "removed and declared again": lambda pair: (pair.call(ops.unschedule(pair.keys, "report")), pair.schedule()),
+    "paused and resumed": lambda pair: (
+        pair.call(ops.pause_schedule(pair.keys, "report")),
+        pair.call(ops.resume_schedule(pair.keys, "report")),
     ),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_schedule_that_changed_between_claim_and_fire_is_not_fired(twin: Twin, change: str) -> None:
-    twin.schedule()
-    firing = twin.firing(twin.row(), NOW + EVERY)
-    twin.set_clock(NOW + EVERY)
-    CHANGES[change](twin)
-    before = twin.dump()
-    assert twin.call(firing) == 0
-    assert before.differences(twin.dump()) == ["calls"]
+def test_a_schedule_that_changed_between_claim_and_fire_is_not_fired(pair: Pair, change: str) -> None:
+    pair.schedule()
+    firing = pair.firing(pair.row(), NOW + EVERY)
+    pair.set_clock(NOW + EVERY)
+    CHANGES[change](pair)
+    before = pair.dump()
+    assert pair.call(firing) == 0
+    assert before.differences(pair.dump()) == ["calls"]
     assert before.msgs == {}
 
 
-def test_a_repeated_firing_sends_once(twin: Twin) -> None:
-    twin.schedule()
-    twin.set_clock(NOW + EVERY)
-    call = twin.firing(twin.row(), NOW + EVERY)
-    assert [twin.call(call, sequence=100) for _ in range(3)] == [1, 1, 1]
-    assert twin.slots_sent() == [NOW + EVERY]
+def test_a_repeated_firing_sends_once(pair: Pair) -> None:
+    pair.schedule()
+    pair.set_clock(NOW + EVERY)
+    call = pair.firing(pair.row(), NOW + EVERY)
+    assert [pair.call(call, sequence=100) for _ in range(3)] == [1, 1, 1]
+    assert pair.slots_sent() == [NOW + EVERY]
 
 
-def test_a_late_copy_of_a_firing_that_lost_does_nothing(twin: Twin) -> None:
-    twin.schedule()
-    lost = twin.firing(twin.row(), NOW + EVERY)
-    twin.fire(NOW + EVERY)
-    assert [twin.call(lost, stream=b"slow", sequence=1) for _ in range(2)] == [0, 0]
-    assert twin.slots_sent() == [NOW + EVERY]
+def test_a_late_copy_of_a_firing_that_lost_does_nothing(pair: Pair) -> None:
+    pair.schedule()
+    lost = pair.firing(pair.row(), NOW + EVERY)
+    pair.fire(NOW + EVERY)
+    assert [pair.call(lost, stream=b"slow", sequence=1) for _ in range(2)] == [0, 0]
+    assert pair.slots_sent() == [NOW + EVERY]
 
 
-def test_a_clock_that_steps_back_neither_repeats_nor_hurries_a_slot(twin: Twin) -> None:
+def test_a_clock_that_steps_back_neither_repeats_nor_hurries_a_slot(pair: Pair) -> None:
     """I3: the queue's clock stands nearly still until the server's has caught up."""
-    twin.schedule()
-    twin.fire(NOW + EVERY)
-    twin.set_clock(NOW - 5 * SECOND)
-    now = twin.call(ops.schedules(twin.keys))[0]
+    pair.schedule()
+    pair.fire(NOW + EVERY)
+    pair.set_clock(NOW - 5 * SECOND)
+    now = pair.call(ops.schedules(pair.keys))[0]
     assert now == NOW + EVERY + 1
-    stored = twin.read()
+    stored = pair.read()
     assert schedules.choose(stored.plan.slots, "one", stored.after, now).slots == []
 
 
-def test_schedules_send_into_a_queue_that_is_paused(twin: Twin) -> None:
-    twin.call(ops.pause(twin.keys, "somebody"))
-    twin.schedule()
-    assert twin.fire(NOW + EVERY) == 1
-    assert twin.slots_sent() == [NOW + EVERY]
+def test_schedules_send_into_a_queue_that_is_paused(pair: Pair) -> None:
+    pair.call(ops.pause(pair.keys, "somebody"))
+    pair.schedule()
+    assert pair.fire(NOW + EVERY) == 1
+    assert pair.slots_sent() == [NOW + EVERY]
 
 
 def test_a_damaged_row_stops_no_script(queue: Queue) -> None:
@@ -359,14 +359,14 @@ def test_a_damaged_row_stops_no_script(queue: Queue) -> None:
     assert len(queue.dump().schedules["report"]) == 25 + len(b"plan")
 
 
-def test_the_accounts_are_right(twin: Twin) -> None:
+def test_the_accounts_are_right(pair: Pair) -> None:
     """I1 and I2: a message of a schedule is like any other."""
-    twin.schedule()
-    twin.fire(NOW + EVERY)
-    claimed = twin.queue.claim()
+    pair.schedule()
+    pair.fire(NOW + EVERY)
+    claimed = pair.queue.claim()
     assert [id_.decode() for id_ in claimed.ids] == ["id0"]
-    twin.queue.call(ops.ack(twin.keys, twin.queue.options, [ops.Settle("id0", claimed.fence, 0)]))
-    stats = twin.dump().stats
+    pair.queue.call(ops.ack(pair.keys, pair.queue.options, [ops.Settle("id0", claimed.fence, 0)]))
+    stats = pair.dump().stats
     assert (stats["sent"], stats["acked"], stats["bytes"]) == (1, 1, 0)
 
 
@@ -378,96 +378,96 @@ def due_in(answer: list[Any]) -> dict[str, bytes]:
     return {name.decode(): row for name, row in zip(answer[8][0::2], answer[8][1::2], strict=True)}
 
 
-def test_a_claim_names_the_schedules_whose_slot_has_come(twin: Twin) -> None:
+def test_a_claim_names_the_schedules_whose_slot_has_come(pair: Pair) -> None:
     for name, every in (("a", EVERY), ("b", 3 * EVERY), ("c", EVERY)):
-        twin.schedule(name, every=every)
-        twin.fire(NOW + 5, name)
-    twin.call(ops.pause_schedule(twin.keys, "c"))
-    assert due_in(twin.call(twin.queue.claim_call())) == {}
-    twin.set_clock(NOW + EVERY)
-    assert due_in(twin.call(twin.queue.claim_call())) == {"a": twin.row("a")}
-    twin.fire(NOW + EVERY, "a")
-    assert due_in(twin.call(twin.queue.claim_call())) == {}
+        pair.schedule(name, every=every)
+        pair.fire(NOW + 5, name)
+    pair.call(ops.pause_schedule(pair.keys, "c"))
+    assert due_in(pair.call(pair.queue.claim_call())) == {}
+    pair.set_clock(NOW + EVERY)
+    assert due_in(pair.call(pair.queue.claim_call())) == {"a": pair.row("a")}
+    pair.fire(NOW + EVERY, "a")
+    assert due_in(pair.call(pair.queue.claim_call())) == {}
 
 
-def test_a_claim_names_a_bounded_number_of_schedules(twin: Twin) -> None:
+def test_a_claim_names_a_bounded_number_of_schedules(pair: Pair) -> None:
     for number in range(15):
-        twin.schedule(f"report{number:02d}")
-    answer = twin.call(twin.queue.claim_call())
+        pair.schedule(f"report{number:02d}")
+    answer = pair.call(pair.queue.claim_call())
     first = answer[1] % 15
     assert list(due_in(answer)) == [f"report{number % 15:02d}" for number in range(first, first + 10)]
 
 
 @pytest.mark.parametrize("unreadable", [10, 11, 40])
-def test_many_schedules_that_are_never_fired_hide_no_other(twin: Twin, unreadable: int) -> None:
+def test_many_schedules_that_are_never_fired_hide_no_other(pair: Pair, unreadable: int) -> None:
     """Every claim returns others, and a caller that could fire none of them claims again within a second."""
     for number in range(unreadable):
-        twin.call(ops.schedule(twin.keys, f"newer{number}", b"\xff?"))
-    twin.schedule("good")
+        pair.call(ops.schedule(pair.keys, f"newer{number}", b"\xff?"))
+    pair.schedule("good")
     found: list[str] = []
     for microsecond in range(unreadable + 1):
-        twin.set_clock(NOW + SECOND + microsecond)
-        answer = twin.call(twin.queue.claim_call())
+        pair.set_clock(NOW + SECOND + microsecond)
+        answer = pair.call(pair.queue.claim_call())
         assert len(due_in(answer)) == 10
         assert answer[2] == SECOND
         found += due_in(answer)
-    assert {name: found.count(name) for name in found} == dict.fromkeys(twin.dump().schedules, 10)
+    assert {name: found.count(name) for name in found} == dict.fromkeys(pair.dump().schedules, 10)
 
 
-def test_more_schedules_than_a_claim_names_do_not_hide_the_next_slot(twin: Twin) -> None:
+def test_more_schedules_than_a_claim_names_do_not_hide_the_next_slot(pair: Pair) -> None:
     for number in range(11):
-        twin.call(ops.schedule(twin.keys, f"newer{number}", b"\xff?"))
-    twin.schedule("good")
-    twin.fire(NOW + EVERY - SECOND // 2, "good")
-    assert twin.call(twin.queue.claim_call())[2] == SECOND // 2 - 1
+        pair.call(ops.schedule(pair.keys, f"newer{number}", b"\xff?"))
+    pair.schedule("good")
+    pair.fire(NOW + EVERY - SECOND // 2, "good")
+    assert pair.call(pair.queue.claim_call())[2] == SECOND // 2 - 1
 
 
-def test_a_claim_counts_the_time_to_the_next_slot(twin: Twin) -> None:
-    twin.schedule("a", every=EVERY)
-    twin.schedule("b", every=60 * EVERY)
-    twin.fire(NOW + SECOND, "a")
-    twin.fire(NOW + 2 * SECOND, "b")
-    assert twin.call(twin.queue.claim_call())[2] == 8 * SECOND - 1  # each claim is a tick later
+def test_a_claim_counts_the_time_to_the_next_slot(pair: Pair) -> None:
+    pair.schedule("a", every=EVERY)
+    pair.schedule("b", every=60 * EVERY)
+    pair.fire(NOW + SECOND, "a")
+    pair.fire(NOW + 2 * SECOND, "b")
+    assert pair.call(pair.queue.claim_call())[2] == 8 * SECOND - 1  # each claim is a tick later
 
 
-def test_a_schedule_that_is_never_fired_hides_no_other(twin: Twin) -> None:
+def test_a_schedule_that_is_never_fired_hides_no_other(pair: Pair) -> None:
     """It stays due: a claim that counted the time to it would let its caller spin."""
-    twin.call(ops.schedule(twin.keys, "newer", b"\xff?"))
-    twin.schedule("a")
-    twin.fire(NOW + SECOND, "a")
-    answer = twin.call(twin.queue.claim_call())
+    pair.call(ops.schedule(pair.keys, "newer", b"\xff?"))
+    pair.schedule("a")
+    pair.fire(NOW + SECOND, "a")
+    answer = pair.call(pair.queue.claim_call())
     assert list(due_in(answer)) == ["newer"]
     assert answer[2] == EVERY - SECOND - 1
-    twin.call(ops.unschedule(twin.keys, "a"))
-    assert twin.call(twin.queue.claim_call())[2] == -1
+    pair.call(ops.unschedule(pair.keys, "a"))
+    assert pair.call(pair.queue.claim_call())[2] == -1
 
 
-def test_a_slot_to_come_is_watched(twin: Twin) -> None:
+def test_a_slot_to_come_is_watched(pair: Pair) -> None:
     """The token of a queue that holds nothing is kept as long as a schedule sends to it."""
-    twin.schedule()
-    twin.fire(NOW + SECOND)
-    twin.call(twin.queue.claim_call(then="leave"))
-    assert twin.dump().wake == 1
-    twin.call(twin.queue.claim_call(then="watch"))
-    assert twin.dump().wake == 0  # this consumer has seen it, and watches
-    twin.call(ops.wake(twin.keys))
-    assert twin.dump().wake == 1  # the consumer stops waiting
-    twin.call(ops.unschedule(twin.keys, "report"))
-    twin.call(ops.wake(twin.keys))
-    assert twin.dump().wake == 0
+    pair.schedule()
+    pair.fire(NOW + SECOND)
+    pair.call(pair.queue.claim_call(then="leave"))
+    assert pair.dump().wake == 1
+    pair.call(pair.queue.claim_call(then="watch"))
+    assert pair.dump().wake == 0  # this consumer has seen it, and watches
+    pair.call(ops.wake(pair.keys))
+    assert pair.dump().wake == 1  # the consumer stops waiting
+    pair.call(ops.unschedule(pair.keys, "report"))
+    pair.call(ops.wake(pair.keys))
+    assert pair.dump().wake == 0
 
 
-def test_a_repeated_claim_names_no_schedules(twin: Twin) -> None:
-    twin.schedule()
-    assert list(due_in(twin.call(twin.queue.claim_call(), sequence=100))) == ["report"]
-    assert twin.call(twin.queue.claim_call(), sequence=100)[2] == 0  # so the caller claims again
-    assert twin.call(twin.queue.claim_call(), sequence=100)[8] == []
+def test_a_repeated_claim_names_no_schedules(pair: Pair) -> None:
+    pair.schedule()
+    assert list(due_in(pair.call(pair.queue.claim_call(), sequence=100))) == ["report"]
+    assert pair.call(pair.queue.claim_call(), sequence=100)[2] == 0  # so the caller claims again
+    assert pair.call(pair.queue.claim_call(), sequence=100)[8] == []
 
 
-def test_a_deleted_queue_takes_its_schedules_with_it(twin: Twin) -> None:
-    twin.schedule()
-    twin.call(ops.delete(twin.keys))
-    assert twin.queue.key_names() == {"call:tests"}
+def test_a_deleted_queue_takes_its_schedules_with_it(pair: Pair) -> None:
+    pair.schedule()
+    pair.call(ops.delete(pair.keys))
+    assert pair.queue.key_names() == {"call:tests"}
 
 
 # A full server

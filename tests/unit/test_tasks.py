@@ -345,7 +345,7 @@ def test_a_queue_has_a_handler_or_tasks(app: Duly) -> None:
         app.queue("mail").handler(on_body)
 
 
-def test_the_twin_has_the_same_definitions(app: Duly) -> None:
+def test_the_async_counterpart_has_the_same_definitions(app: Duly) -> None:
     app.queue("orders").aio.handler(on_body_async)
     app.aio.on_start(noop)
     mail = app.aio.task(queue="mail")(noop)
@@ -372,9 +372,9 @@ def test_tasks_of_a_queue_see_it_alike(app: Duly) -> None:
     first = app.task(queue=mail)(noop)
     by_name = app.task(queue="mail")(on_body)
     again = app.task(queue=app.queue("mail", lease=7), name="again")(noop)
-    from_the_twin = app.task(queue=typing.cast("Any", mail.aio), name="twin")(noop)
+    from_the_counterpart = app.task(queue=typing.cast("Any", mail.aio), name="counterpart")(noop)
 
-    for task in (first, by_name, again, from_the_twin):
+    for task in (first, by_name, again, from_the_counterpart):
         assert task.queue.options == mail.options
         assert type(task.queue) is type(mail)
     assert app._definitions.handlers["mail"].queue is mail

@@ -88,7 +88,7 @@ def test_what_cannot_be_is_refused() -> None:
             keys.run("FLUSHALL", "k")
 
 
-def test_an_async_app_and_a_twin_share_them() -> None:
+def test_an_app_and_its_async_counterpart_share_user_keys() -> None:
     with duly.Duly("memory://") as app:
         user_keys(app).run("SET", "k", 1)
 

@@ -51,7 +51,7 @@ class AsyncQueue(AsyncInbox[BodyT]):
     # |     return self._app.aio._queue(self.name, self.options)
     # |
     # --- end
-    def _twin(self, app: Any) -> Any:
+    def _counterpart(self, app: Any) -> Any:
         return app._queue(self.name, self.options)
 
     # Sending

@@ -81,7 +81,7 @@ class AsyncTopic(Generic[BodyT]):
     # |     return self._app.aio._topic(self.name, self.options)
     # |
     # --- end
-    def _twin(self, app: Any) -> Any:
+    def _counterpart(self, app: Any) -> Any:
         return app._topic(self.name, self.options)
 
     # Publishing

@@ -58,11 +58,11 @@ class Group(Inbox[BodyT]):
     @property
     def aio(self) -> "AsyncGroup[BodyT]":
         """The async counterpart of this group, with the same definition."""
-        counterpart: AsyncGroup[BodyT] = self._twin(self._app.aio)
+        counterpart: AsyncGroup[BodyT] = self._counterpart(self._app.aio)
         return counterpart
 
-    def _twin(self, app: Any) -> Any:
-        return self.topic._twin(app).group(self.name, start=self.start, headers=self.headers)
+    def _counterpart(self, app: Any) -> Any:
+        return self.topic._counterpart(app).group(self.name, start=self.start, headers=self.headers)
 
     # Position in the stream
 

@@ -98,7 +98,7 @@ class Inbox(ABC, Generic[BodyT]):
         return self._keys.title
 
     @abstractmethod
-    def _twin(self, app: Any) -> Any:
+    def _counterpart(self, app: Any) -> Any:
         """Return the same queue or group, with the same definition, on another app, sync or async."""
 
     # Handling

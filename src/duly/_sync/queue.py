@@ -48,7 +48,7 @@ class Queue(Inbox[BodyT]):
         """The async counterpart of this queue, with the same definition."""
         return self._app.aio._queue(self.name, self.options)
 
-    def _twin(self, app: Any) -> Any:
+    def _counterpart(self, app: Any) -> Any:
         return app._queue(self.name, self.options)
 
     # Sending

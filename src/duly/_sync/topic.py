@@ -78,7 +78,7 @@ class Topic(Generic[BodyT]):
         """The async counterpart of this topic, with the same definition."""
         return self._app.aio._topic(self.name, self.options)
 
-    def _twin(self, app: Any) -> Any:
+    def _counterpart(self, app: Any) -> Any:
         return app._topic(self.name, self.options)
 
     # Publishing

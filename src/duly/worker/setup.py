@@ -55,17 +55,19 @@ class Setup:
 
     def _runtime(self, registered: Registered, weight: int) -> QueueRuntime:
         defined, handler = registered
-        queue = defined._twin(self.async_app)
+        queue = defined._counterpart(self.async_app)
         handler.resolve(queue._decode_body)
-        return QueueRuntime(queue, defined._twin(self.sync_app), handler, weight, self.options.concurrency)
+        return QueueRuntime(queue, defined._counterpart(self.sync_app), handler, weight, self.options.concurrency)
 
     # Properties
 
     @property
     def groups(self) -> list[AsyncGroup]:
         """All groups that the app has handlers for, even those that this worker does not serve."""
-        twins = [registered.queue._twin(self.async_app) for registered in self.definitions.handlers.values()]
-        return [twin for twin in twins if isinstance(twin, AsyncGroup)]
+        counterparts = [
+            registered.queue._counterpart(self.async_app) for registered in self.definitions.handlers.values()
+        ]
+        return [counterpart for counterpart in counterparts if isinstance(counterpart, AsyncGroup)]
 
     @property
     def pool(self) -> int | None:

@@ -1,4 +1,4 @@
-"""The async twin of a sync app: where both colours meet."""
+"""The async counterpart of a sync app."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from duly import AsyncDuly, Duly, UsageError
 ROOT = Path(__file__).parents[2]
 
 
-async def test_the_twin_shares_the_store_and_the_definitions(backend: str, queue_name: str) -> None:
+async def test_the_counterpart_shares_the_store_and_the_definitions(backend: str, queue_name: str) -> None:
     with Duly(backend) as app:
         queue = app.queue(queue_name, type=int, lease=7)
         queue.send(1)
@@ -32,27 +32,27 @@ def test_the_names_of_both_colours_differ_as_the_pages_say() -> None:
         assert "aclose()" in (ROOT / page).read_text(), page
 
 
-def test_an_app_has_one_twin(backend: str) -> None:
+def test_an_app_has_one_counterpart(backend: str) -> None:
     with Duly(backend, namespace="shop") as app:
         assert app.aio is app.aio
         assert isinstance(app.aio, AsyncDuly)
         assert app.aio.namespace == "shop"
 
 
-async def test_a_renewed_lease_survives_the_end_of_the_twin(backend: str, queue_name: str) -> None:
+async def test_a_renewed_lease_survives_the_end_of_the_counterpart(backend: str, queue_name: str) -> None:
     with Duly(backend) as app:
         queue = app.queue(queue_name, lease=0.6)
         queue.send("body")
         (delivery,) = queue.receive(renew=True)
-        async with app.aio as twin:
-            await twin.queues()
+        async with app.aio as counterpart:
+            await counterpart.queues()
 
         assert await app.aio.queue(queue_name).receive(wait=1.2) == []
         delivery.ack()
         await app.aio.aclose()
 
 
-async def test_the_twin_renews_too(backend: str, queue_name: str) -> None:
+async def test_the_counterpart_renews_leases_as_well(backend: str, queue_name: str) -> None:
     with Duly(backend) as app:
         queue = app.queue(queue_name, lease=0.6).aio
         await queue.send("body")
@@ -63,7 +63,7 @@ async def test_the_twin_renews_too(backend: str, queue_name: str) -> None:
         await app.aio.aclose()
 
 
-async def test_a_task_has_a_twin_to_send_it_from_async_code(backend: str, queue_name: str) -> None:
+async def test_a_task_has_a_counterpart_to_send_it_from_async_code(backend: str, queue_name: str) -> None:
     with Duly(backend) as app:
 
         @app.task(queue=queue_name)
@@ -77,7 +77,7 @@ async def test_a_task_has_a_twin_to_send_it_from_async_code(backend: str, queue_
         await app.aio.aclose()
 
 
-async def test_a_topic_and_a_group_have_twins_that_share_the_stream(backend: str, queue_name: str) -> None:
+async def test_a_topic_and_a_group_have_counterparts_that_share_the_stream(backend: str, queue_name: str) -> None:
     with Duly(backend) as app:
         events = app.topic(queue_name, type=int, lease=7, keep=None)
         group = events.group("archive", start="new", headers={"a": "b"})
