@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from duly import _lua
-from duly._lua import naming
-from duly._lua.naming import keys_function, prologue
+from duly._lua import header_writer
+from duly._lua.header_writer import keys_function, prologue
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "src/duly/_lua"
@@ -73,9 +73,11 @@ def named(path: Path, kind: _lua.Kind) -> list[Line]:
     script = [*written(prologue(header), path), *numbered(path)]
     text = "\n".join(line for line, _, _ in expand(script, {path}, kind))
     code = re.sub(r"--(?:\[\[(?s:.*?)\]\]|.*)", "", text)
-    names = naming.declarations(header, naming.with_rows(code, header, of_group=of_group), of_group=of_group)
+    names = header_writer.declarations(
+        header, header_writer.with_rows(code, header, of_group=of_group), of_group=of_group
+    )
     lines = expand([*written(names, path), *script], {path}, kind)
-    return [(naming.with_rows(text, header, of_group=of_group), path, number) for text, path, number in lines]
+    return [(header_writer.with_rows(text, header, of_group=of_group), path, number) for text, path, number in lines]
 
 
 @cache

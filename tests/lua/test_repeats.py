@@ -202,7 +202,7 @@ def _fires(queue: Queue) -> Call[Any]:
     choice = Choice([NOW - 1, NOW], NOW, NOW + 10 * SECOND)
     ids = iter(("a", "b"))
     return ops.fire(
-        queue.keys, "report", row, choice, messages("report", read_row(row).plan, choice.slots, lambda: next(ids))
+        queue.keys, "report", row, choice, messages("report", read_row(row).plan, choice.runs, lambda: next(ids))
     )
 
 

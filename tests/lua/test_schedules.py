@@ -43,7 +43,7 @@ class Pair:
         assert (bool(answer), bool(in_memory)) == (True, True) if call.script.name == "delete" else answer == in_memory
         state, dump = self._engine._queue(self.keys).state, self.queue.dump()
         assert {name.decode(): row for name, row in state.schedules.items()} == dump.schedules
-        assert {name.decode(): at for at, name in state.slots} == dump.slots
+        assert {name.decode(): at for at, name in state.next_runs} == dump.slots
         assert {id_.decode(): each.record for id_, each in state.messages.items()} == dump.msgs
         assert str(state.clock) == dump.meta.get("clock", "None")
         assert dump.meta.get("slot") == (str(min(dump.slots.values())) if dump.slots else None)
@@ -70,22 +70,22 @@ class Pair:
     def firing(self, row: bytes, now: int, name: str = "report") -> Call[bool]:
         """Fire as a consumer does after a claim returned this row at this time."""
         stored = schedules.read_row(row)
-        choice = schedules.choose(stored.plan.slots, stored.plan.catch_up, stored.after, now)
-        messages = schedules.messages(name, stored.plan, choice.slots, self.new_id)
+        choice = schedules.choose(stored.plan.timetable, stored.plan.catch_up, stored.after, now)
+        messages = schedules.messages(name, stored.plan, choice.runs, self.new_id)
         return ops.fire(self.keys, name, row, choice, messages)
 
     def fire(self, now: int, name: str = "report") -> Any:
         self.set_clock(now)
         return self.call(self.firing(self.row(name), now, name))
 
-    def slots_sent(self) -> list[int]:
+    def runs_sent(self) -> list[int]:
         """Read from the headers which runs have messages, in the order of delivery."""
         found = []
         for record in self.dump().msgs.values():
             stored = codec.read_record(record)
             assert stored.envelope.headers is not None
             found.append((stored.due, stored.envelope.headers["duly-slot"]))
-        return [schedules.us_of(datetime.fromisoformat(slot)) for _, slot in sorted(found)]
+        return [schedules.us_of(datetime.fromisoformat(run)) for _, run in sorted(found)]
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_messages_that_were_sent_stay_when_their_schedule_is_removed(pair: Pair)
     pair.schedule()
     pair.fire(NOW + EVERY)
     pair.call(ops.unschedule(pair.keys, "report"))
-    assert pair.slots_sent() == [NOW + EVERY]
+    assert pair.runs_sent() == [NOW + EVERY]
     assert pair.dump().wake == 1
 
 
@@ -223,7 +223,7 @@ def test_a_paused_one_that_is_declared_again_stays_paused(pair: Pair, change: di
 # Firing
 
 
-def test_a_slot_that_has_come_is_sent_for(pair: Pair) -> None:
+def test_a_run_that_has_come_is_sent_for(pair: Pair) -> None:
     pair.schedule(priority=3, ttl=60)
     now = NOW + EVERY + 7
     assert pair.fire(now) == 1
@@ -256,7 +256,7 @@ def test_a_schedule_without_a_next_run_is_not_due_any_more(pair: Pair) -> None:
     assert "slot" not in pair.dump().meta
 
 
-def test_many_consumers_that_find_the_same_slots_send_for_each_once(pair: Pair) -> None:
+def test_many_consumers_that_find_the_same_runs_send_for_each_once(pair: Pair) -> None:
     """Like I4: all consumers have read the same row before the first of them fires."""
     pair.schedule(catch_up="all")
     for step in range(1, 6):
@@ -266,7 +266,7 @@ def test_many_consumers_that_find_the_same_slots_send_for_each_once(pair: Pair) 
         calls = [pair.firing(row, now) for _ in range(10)]
         answers = [pair.call(call, stream=b"consumer%d" % number) for number, call in enumerate(calls)]
         assert answers == [1] + [0] * 9
-    assert pair.slots_sent() == [NOW + number * EVERY for number in range(1, 16)]
+    assert pair.runs_sent() == [NOW + number * EVERY for number in range(1, 16)]
     assert pair.dump().stats["sent"] == 15
 
 
@@ -277,7 +277,7 @@ def test_who_found_them_later_sends_only_for_the_rest(pair: Pair) -> None:
     pair.set_clock(NOW + 4 * EVERY)
     assert pair.call(pair.firing(early, NOW + 4 * EVERY)) == 0
     assert pair.fire(NOW + 4 * EVERY) == 1
-    assert pair.slots_sent() == [NOW + number * EVERY for number in range(1, 5)]
+    assert pair.runs_sent() == [NOW + number * EVERY for number in range(1, 5)]
 
 
 def test_a_long_absence_is_caught_up_in_bounded_steps(pair: Pair) -> None:
@@ -288,7 +288,7 @@ def test_a_long_absence_is_caught_up_in_bounded_steps(pair: Pair) -> None:
         assert pair.fire(now) == 1
         looks += 1
     assert looks == 3
-    assert pair.slots_sent() == [NOW + number * EVERY for number in range(1, 251)]
+    assert pair.runs_sent() == [NOW + number * EVERY for number in range(1, 251)]
 
 
 CHANGES: dict[str, Callable[[Pair], object]] = {
@@ -320,7 +320,7 @@ def test_a_repeated_firing_sends_once(pair: Pair) -> None:
     pair.set_clock(NOW + EVERY)
     call = pair.firing(pair.row(), NOW + EVERY)
     assert [pair.call(call, sequence=100) for _ in range(3)] == [1, 1, 1]
-    assert pair.slots_sent() == [NOW + EVERY]
+    assert pair.runs_sent() == [NOW + EVERY]
 
 
 def test_a_late_copy_of_a_firing_that_lost_does_nothing(pair: Pair) -> None:
@@ -328,10 +328,10 @@ def test_a_late_copy_of_a_firing_that_lost_does_nothing(pair: Pair) -> None:
     lost = pair.firing(pair.row(), NOW + EVERY)
     pair.fire(NOW + EVERY)
     assert [pair.call(lost, stream=b"slow", sequence=1) for _ in range(2)] == [0, 0]
-    assert pair.slots_sent() == [NOW + EVERY]
+    assert pair.runs_sent() == [NOW + EVERY]
 
 
-def test_a_clock_that_steps_back_neither_repeats_nor_hurries_a_slot(pair: Pair) -> None:
+def test_a_clock_that_steps_back_neither_repeats_nor_hurries_a_run(pair: Pair) -> None:
     """I3: the queue's clock stands nearly still until the server's has caught up."""
     pair.schedule()
     pair.fire(NOW + EVERY)
@@ -339,14 +339,14 @@ def test_a_clock_that_steps_back_neither_repeats_nor_hurries_a_slot(pair: Pair) 
     now = pair.call(ops.schedules(pair.keys))[0]
     assert now == NOW + EVERY + 1
     stored = pair.read()
-    assert schedules.choose(stored.plan.slots, "one", stored.after, now).slots == []
+    assert schedules.choose(stored.plan.timetable, "one", stored.after, now).runs == []
 
 
 def test_schedules_send_into_a_queue_that_is_paused(pair: Pair) -> None:
     pair.call(ops.pause(pair.keys, "somebody"))
     pair.schedule()
     assert pair.fire(NOW + EVERY) == 1
-    assert pair.slots_sent() == [NOW + EVERY]
+    assert pair.runs_sent() == [NOW + EVERY]
 
 
 def test_a_damaged_row_stops_no_script(queue: Queue) -> None:
@@ -378,7 +378,7 @@ def due_in(answer: list[Any]) -> dict[str, bytes]:
     return {name.decode(): row for name, row in zip(answer[8][0::2], answer[8][1::2], strict=True)}
 
 
-def test_a_claim_names_the_schedules_whose_slot_has_come(pair: Pair) -> None:
+def test_a_claim_names_the_schedules_whose_run_has_come(pair: Pair) -> None:
     for name, every in (("a", EVERY), ("b", 3 * EVERY), ("c", EVERY)):
         pair.schedule(name, every=every)
         pair.fire(NOW + 5, name)
@@ -414,7 +414,7 @@ def test_many_schedules_that_are_never_fired_hide_no_other(pair: Pair, unreadabl
     assert {name: found.count(name) for name in found} == dict.fromkeys(pair.dump().schedules, 10)
 
 
-def test_more_schedules_than_a_claim_names_do_not_hide_the_next_slot(pair: Pair) -> None:
+def test_more_schedules_than_a_claim_names_do_not_hide_the_next_run(pair: Pair) -> None:
     for number in range(11):
         pair.call(ops.schedule(pair.keys, f"newer{number}", b"\xff?"))
     pair.schedule("good")
@@ -422,7 +422,7 @@ def test_more_schedules_than_a_claim_names_do_not_hide_the_next_slot(pair: Pair)
     assert pair.call(pair.queue.claim_call())[2] == SECOND // 2 - 1
 
 
-def test_a_claim_counts_the_time_to_the_next_slot(pair: Pair) -> None:
+def test_a_claim_counts_the_time_to_the_next_run(pair: Pair) -> None:
     pair.schedule("a", every=EVERY)
     pair.schedule("b", every=60 * EVERY)
     pair.fire(NOW + SECOND, "a")
@@ -442,7 +442,7 @@ def test_a_schedule_that_is_never_fired_hides_no_other(pair: Pair) -> None:
     assert pair.call(pair.queue.claim_call())[2] == -1
 
 
-def test_a_slot_to_come_is_watched(pair: Pair) -> None:
+def test_a_run_to_come_is_watched(pair: Pair) -> None:
     """The token of a queue that holds nothing is kept as long as a schedule sends to it."""
     pair.schedule()
     pair.fire(NOW + SECOND)
@@ -495,14 +495,14 @@ def test_a_full_server_takes_schedules(full: Queue) -> None:
     assert full.call(ops.schedule(full.keys, "a new one", b"plan")) == 1
 
 
-def test_a_full_server_refuses_a_firing_and_the_slot_is_sent_for_later(full: Queue) -> None:
+def test_a_full_server_refuses_a_firing_and_the_run_is_sent_for_later(full: Queue) -> None:
     part = full.outgoing("", b"body").part
     full.call(ops.schedule(full.keys, "report", schedules.written_plan(Plan(None, EVERY, "UTC", "one", part))))
     row = full.dump().schedules["report"]
     stored = schedules.read_row(row)
-    slot = stored.after // EVERY * EVERY + EVERY
-    messages = schedules.messages("report", stored.plan, [slot], lambda: "a")
-    call = ops.fire(full.keys, "report", row, Choice([slot], slot, slot + EVERY), messages)
+    run = stored.after // EVERY * EVERY + EVERY
+    messages = schedules.messages("report", stored.plan, [run], lambda: "a")
+    call = ops.fire(full.keys, "report", row, Choice([run], run, run + EVERY), messages)
     fill(full.wire)
     with pytest.raises(Refused, match="OOM"):
         full.call(call)

@@ -1,4 +1,4 @@
-"""Cron expressions: how they are read, and every slot of the rule and no other when clocks change.
+"""Cron expressions: how they are read, and every run of the rule and no other when clocks change.
 
 The rule is section 16 of the protocol. Here it is read minute by minute, with fields that another library parsed.
 """
@@ -66,8 +66,8 @@ def minutes_around(zone: str, change: datetime) -> list[Shown]:
     return found
 
 
-def slots_by_the_rule(cron: str, zone: str, change: datetime) -> list[int]:
-    """Name the slots around a change."""
+def runs_by_the_rule(cron: str, zone: str, change: datetime) -> list[int]:
+    """Name the runs around a change."""
     parsed = CronSim(cron, EPOCH)
     dates = dict[date, bool]()
 
@@ -125,15 +125,15 @@ def expressions_for(zone: str, change: datetime) -> Iterator[str]:
 
 
 def check(zone: str, change: datetime) -> None:
-    """Compare the slots around a change with the rule, in one walk and asked for at many times."""
+    """Compare the runs around a change with the rule, in one walk and asked for at many times."""
     begin, end = us_of(change - AROUND), us_of(change + AROUND)
     for cron in expressions_for(zone, change):
-        expected = slots_by_the_rule(cron, zone, change)
-        slots = calendar(cron, zone)
-        assert list(takewhile(lambda slot: slot <= end, slots.after(begin))) == expected, (cron, zone, change)
+        expected = runs_by_the_rule(cron, zone, change)
+        runs = calendar(cron, zone)
+        assert list(takewhile(lambda run: run <= end, runs.after(begin))) == expected, (cron, zone, change)
         for asked in range(begin, end, us_of(EPOCH + 97 * MINUTE)):
-            later = next((slot for slot in expected if slot > asked), None)
-            found = next(slots.after(asked))
+            later = next((run for run in expected if run > asked), None)
+            found = next(runs.after(asked))
             assert found == later or (later is None and found > end), (cron, zone, asked)
 
 
@@ -154,7 +154,7 @@ def check(zone: str, change: datetime) -> None:
         "Europe/Dublin",  # winter is the exception
     ],
 )
-def test_around_a_change_there_are_the_slots_of_the_rule_and_no_others(zone: str) -> None:
+def test_around_a_change_there_are_the_runs_of_the_rule_and_no_others(zone: str) -> None:
     for change in changes(zone, 2026, 2026):
         check(zone, change)
 
@@ -203,17 +203,17 @@ def every_change() -> list[tuple[str, datetime]]:
 def test_a_day_on_which_the_clocks_change_or_after(cron: str, zone: str, day: str, expected: list[str]) -> None:
     place = ZoneInfo(zone)
     begin = datetime.fromisoformat(day).replace(tzinfo=place)
-    slots = takewhile(lambda us: us < us_of(begin + DAY), calendar(cron, zone).after(us_of(begin) - 1))
+    runs = takewhile(lambda us: us < us_of(begin + DAY), calendar(cron, zone).after(us_of(begin) - 1))
 
-    assert [(EPOCH + timedelta(microseconds=us)).astimezone(place).strftime("%H:%M") for us in slots] == expected
+    assert [(EPOCH + timedelta(microseconds=us)).astimezone(place).strftime("%H:%M") for us in runs] == expected
 
 
 @pytest.mark.timeout(20)
 def test_a_change_that_is_not_at_a_full_hour_holds_nobody_up() -> None:
     """At 3:45 the clocks of Chatham go back to 2:45. A step through local hours can go round there without end."""
-    slots = calendar("*/5 1-23/2 * * *", "Pacific/Chatham").after(us_of(datetime(2026, 4, 4, 13, tzinfo=UTC)))
+    runs = calendar("*/5 1-23/2 * * *", "Pacific/Chatham").after(us_of(datetime(2026, 4, 4, 13, tzinfo=UTC)))
 
-    found = [(EPOCH + timedelta(microseconds=us)).astimezone(ZoneInfo("Pacific/Chatham")) for us in islice(slots, 25)]
+    found = [(EPOCH + timedelta(microseconds=us)).astimezone(ZoneInfo("Pacific/Chatham")) for us in islice(runs, 25)]
     assert found[0].strftime("%H:%M%z") == "03:00+1345"
     assert [time.strftime("%H:%M%z") for time in found[8:11]] == ["03:40+1345", "03:00+1245", "03:05+1245"]
     assert found[21].strftime("%H:%M%z") == "05:00+1245"
@@ -243,14 +243,14 @@ def test_rare_dates_are_found(cron: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize("cron", ["0 0 30 2 *", "0 0 31 4,6,9,11 *", "*/5 * 31 2 */2"])
-def test_a_date_that_never_comes_has_no_slots(cron: str) -> None:
+def test_a_date_that_never_comes_has_no_runs(cron: str) -> None:
     assert next(calendar(cron).after(0), None) is None
 
 
-def test_the_end_of_the_calendar_is_the_end_of_the_slots() -> None:
-    slots = calendar("0 0 1 1 *").after(us_of(datetime(9990, 6, 1, tzinfo=UTC)))
+def test_the_end_of_the_calendar_is_the_end_of_the_runs() -> None:
+    runs = calendar("0 0 1 1 *").after(us_of(datetime(9990, 6, 1, tzinfo=UTC)))
 
-    assert len(list(slots)) == 9
+    assert len(list(runs)) == 9
 
 
 def test_work_is_bounded_however_rare_the_date(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The arithmetic of schedules: slots, clocks that are put forward and back, what is caught up, what is refused."""
+"""The arithmetic of schedules: runs, clocks that are put forward and back, what is caught up, what is refused."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from duly._core.schedules import (
     STALE,
     Interval,
     Plan,
-    Slots,
+    Timetable,
     as_send,
     checked_plan,
     choose,
@@ -38,28 +38,28 @@ def us(text: str) -> int:
     return us_of(datetime.fromisoformat(text))
 
 
-def local(slots: Iterator[int], tz: str, count: int) -> list[str]:
-    """Write the next slots as the clocks of the place show them."""
+def local(runs: Iterator[int], tz: str, count: int) -> list[str]:
+    """Write the next runs as the clocks of the place show them."""
     zone = ZoneInfo(tz)
-    return [moment_of(slot).astimezone(zone).strftime("%m-%d %H:%M%z") for slot in islice(slots, count)]
+    return [moment_of(run).astimezone(zone).strftime("%m-%d %H:%M%z") for run in islice(runs, count)]
 
 
 def calendar(cron: str, tz: str = "UTC") -> Calendar:
-    found = checked_plan(cron, None, tz, "one", 0).slots
+    found = checked_plan(cron, None, tz, "one", 0).timetable
     assert isinstance(found, Calendar)
     return found
 
 
-# Slots
+# Times
 
 
-def test_the_slots_of_an_interval_are_its_multiples_since_the_epoch() -> None:
-    slots = Interval(30 * SECOND)
+def test_the_runs_of_an_interval_are_its_multiples_since_the_epoch() -> None:
+    runs = Interval(30 * SECOND)
 
-    assert list(islice(slots.after(100 * SECOND), 3)) == [120 * SECOND, 150 * SECOND, 180 * SECOND]
+    assert list(islice(runs.after(100 * SECOND), 3)) == [120 * SECOND, 150 * SECOND, 180 * SECOND]
 
 
-def test_a_slot_at_a_point_in_time_is_not_after_it() -> None:
+def test_a_run_at_a_point_in_time_is_not_after_it() -> None:
     assert next(Interval(30).after(60)) == 90
     assert next(Interval(30).after(59)) == 60
     at = us("2026-01-01T03:00:00+00:00")
@@ -67,13 +67,13 @@ def test_a_slot_at_a_point_in_time_is_not_after_it() -> None:
     assert next(calendar("0 3 * * *").after(at - 1)) == at
 
 
-@pytest.mark.parametrize("slots", [Interval(7 * MINUTE), calendar("*/7 9-17 * * MON-FRI", BERLIN)])
-def test_the_newest_slot_is_the_last_that_a_walk_finds(slots: Slots) -> None:
+@pytest.mark.parametrize("runs", [Interval(7 * MINUTE), calendar("*/7 9-17 * * MON-FRI", BERLIN)])
+def test_the_newest_run_is_the_last_that_a_walk_finds(runs: Timetable) -> None:
     begin = us("2026-03-27T00:00:00+00:00")
     for until in range(begin, begin + 5 * DAY, 3 * HOUR + 11 * SECOND):
         for after in (begin, until - HOUR, until - SECOND):
-            walked = list(takewhile(lambda slot: slot <= until, slots.after(after)))  # noqa: B023
-            assert slots.newest(after, until) == (walked[-1] if walked else None)
+            walked = list(takewhile(lambda run: run <= until, runs.after(after)))  # noqa: B023
+            assert runs.newest(after, until) == (walked[-1] if walked else None)
 
 
 def test_the_newest_of_millions_is_found_at_once() -> None:
@@ -106,14 +106,14 @@ CHANGES = {
 @pytest.mark.parametrize(
     "cron", ["30 2 * * *", "*/20 * * * *", "0 */3 * * *", "15 1-3 * * *", "*/10 2 * * *", "0 0 * * *"]
 )
-def test_whoever_asks_at_any_time_gets_the_same_slots(zone: str, cron: str) -> None:
-    slots = calendar(cron, zone)
+def test_whoever_asks_at_any_time_gets_the_same_runs(zone: str, cron: str) -> None:
+    runs = calendar(cron, zone)
     for day in CHANGES[zone]:
         begin = us(f"{day}T00:00:00+00:00")
-        walked = list(takewhile(lambda slot: slot < begin + 5 * DAY, slots.after(begin)))  # noqa: B023
+        walked = list(takewhile(lambda run: run < begin + 5 * DAY, runs.after(begin)))  # noqa: B023
         assert all(earlier < later for earlier, later in pairwise(walked))
         for before in range(begin, begin + 3 * DAY, 11 * MINUTE):
-            assert next(slots.after(before)) == next(slot for slot in walked if slot > before), moment_of(before)
+            assert next(runs.after(before)) == next(run for run in walked if run > before), moment_of(before)
 
 
 # Clocks that are put forward: what they skip. In New York from 2 to 3 on 8 March 2026, in Berlin on 29 March.
@@ -129,14 +129,14 @@ def test_whoever_asks_at_any_time_gets_the_same_slots(zone: str, cron: str) -> N
         pytest.param("30 */2 * * *", ["03-08 00:30-0500", "03-08 04:30-0400"], id="left out of every second hour"),
     ],
 )
-def test_in_new_york_a_slot_that_the_clocks_skip_comes(cron: str, expected: list[str]) -> None:
-    slots = local(calendar(cron, NEW_YORK).after(us("2026-03-07T02:00:00-05:00")), NEW_YORK, 30)
+def test_in_new_york_a_run_that_the_clocks_skip_comes(cron: str, expected: list[str]) -> None:
+    runs = local(calendar(cron, NEW_YORK).after(us("2026-03-07T02:00:00-05:00")), NEW_YORK, 30)
 
-    begin = slots.index(expected[0])
-    assert slots[begin : begin + len(expected)] == expected
+    begin = runs.index(expected[0])
+    assert runs[begin : begin + len(expected)] == expected
 
 
-def test_in_berlin_a_slot_that_the_clocks_skip_comes_when_they_go_on() -> None:
+def test_in_berlin_a_run_that_the_clocks_skip_comes_when_they_go_on() -> None:
     after = us("2026-03-28T12:00:00+01:00")
 
     assert local(calendar("30 2 * * *", BERLIN).after(after), BERLIN, 2) == ["03-29 03:00+0200", "03-30 02:30+0200"]
@@ -148,22 +148,22 @@ def test_in_berlin_a_slot_that_the_clocks_skip_comes_when_they_go_on() -> None:
 # Clocks that are put back: what they show twice. In New York from 2 to 1 on 1 November, in Berlin on 25 October.
 
 
-def test_in_new_york_a_time_of_day_that_comes_twice_is_one_slot() -> None:
-    slots = calendar("30 1 * * *", NEW_YORK)
+def test_in_new_york_a_time_of_day_that_comes_twice_is_one_run() -> None:
+    runs = calendar("30 1 * * *", NEW_YORK)
 
-    found = local(slots.after(us("2026-10-31T12:00:00-04:00")), NEW_YORK, 2)
+    found = local(runs.after(us("2026-10-31T12:00:00-04:00")), NEW_YORK, 2)
 
     assert found == ["11-01 01:30-0400", "11-02 01:30-0500"]
 
 
 @pytest.mark.parametrize("minute", range(0, 60, 7))
-def test_whoever_asks_in_the_second_of_both_hours_gets_no_slot_of_the_first(minute: int) -> None:
+def test_whoever_asks_in_the_second_of_both_hours_gets_no_run_of_the_first(minute: int) -> None:
     """The clocks show 1:xx for the second time: 1:30 and 1:45 are over."""
     asked = us(f"2026-11-01T01:{minute:02d}:00-05:00")
-    slots = calendar("30,45 1 * * *", NEW_YORK)
+    runs = calendar("30,45 1 * * *", NEW_YORK)
 
-    assert local(slots.after(asked), NEW_YORK, 1) == ["11-02 01:30-0500"]
-    assert slots.newest(asked - 12 * HOUR, asked) == us("2026-11-01T01:45:00-04:00")
+    assert local(runs.after(asked), NEW_YORK, 1) == ["11-02 01:30-0500"]
+    assert runs.newest(asked - 12 * HOUR, asked) == us("2026-11-01T01:45:00-04:00")
 
 
 def test_in_new_york_what_follows_the_time_that_passes_comes_in_both_hours() -> None:
@@ -194,7 +194,7 @@ def test_in_berlin_what_the_clocks_show_twice() -> None:
 def test_an_interval_knows_no_clocks() -> None:
     after = us("2026-10-25T00:30:00+02:00")
 
-    assert [slot - after for slot in islice(Interval(HOUR).after(after), 4)] == [
+    assert [run - after for run in islice(Interval(HOUR).after(after), 4)] == [
         30 * MINUTE,
         90 * MINUTE,
         150 * MINUTE,
@@ -205,24 +205,24 @@ def test_an_interval_knows_no_clocks() -> None:
 @pytest.mark.parametrize("zone", [NEW_YORK, BERLIN])
 @pytest.mark.parametrize("cron", ["30 1 * * *", "30 2 * * *", "*/15 * * * *", "15 */2 * * *", "0 2,3 * * *"])
 @pytest.mark.parametrize("days", [(3, 6), (3, 27), (10, 23), (10, 30)], ids=str)
-def test_each_slot_is_sent_for_once_however_the_looks_fall(zone: str, cron: str, days: tuple[int, int]) -> None:
-    """Through the nights in which clocks change, with looks at odd times: all slots, none twice."""
-    slots = calendar(cron, zone)
+def test_each_run_is_sent_for_once_however_the_looks_fall(zone: str, cron: str, days: tuple[int, int]) -> None:
+    """Through the nights in which clocks change, with looks at odd times: all runs, none twice."""
+    runs = calendar(cron, zone)
     begin = us_of(datetime(2026, *days, tzinfo=UTC))
     end = begin + 4 * DAY
     expected = []
-    for slot in slots.after(begin):
-        if slot > end:
+    for run in runs.after(begin):
+        if run > end:
             break
-        expected.append(slot)
+        expected.append(run)
 
     sent: list[int] = []
     after, now, step = begin, begin, 0
     while now < end:
         step += 1
         now = min(now + (step * 7919 % 97) * MINUTE, end)
-        choice = choose(slots, "all", after, now)
-        sent += choice.slots
+        choice = choose(runs, "all", after, now)
+        sent += choice.runs
         after = choice.after
 
     assert sent == expected
@@ -231,35 +231,35 @@ def test_each_slot_is_sent_for_once_however_the_looks_fall(zone: str, cron: str,
 # What is caught up
 
 
-def test_one_sends_for_the_newest_slot_only() -> None:
+def test_one_sends_for_the_newest_run_only() -> None:
     assert choose(Interval(30), "one", 0, 100) == ([90], 90, 120)
 
 
-def test_all_sends_for_each_slot() -> None:
+def test_all_sends_for_each_run() -> None:
     assert choose(Interval(30), "all", 0, 100) == ([30, 60, 90], 90, 120)
 
 
-def test_all_sends_for_a_bounded_number_of_slots_and_looks_again_at_once() -> None:
+def test_all_sends_for_a_bounded_number_of_runs_and_looks_again_at_once() -> None:
     now = 30 * (SENT_AT_ONCE + 5)
     first = choose(Interval(30), "all", 0, now)
     second = choose(Interval(30), "all", first.after, now)
 
-    assert (len(first.slots), first.after, first.next_at) == (SENT_AT_ONCE, 30 * SENT_AT_ONCE, now)
-    assert second.slots == [30 * (SENT_AT_ONCE + n) for n in (1, 2, 3, 4, 5)]
+    assert (len(first.runs), first.after, first.next_at) == (SENT_AT_ONCE, 30 * SENT_AT_ONCE, now)
+    assert second.runs == [30 * (SENT_AT_ONCE + n) for n in (1, 2, 3, 4, 5)]
     assert second.next_at == now + 30
 
 
 @pytest.mark.parametrize(("age", "is_sent"), [(0, True), (STALE, True), (STALE + 1, False), (DAY - 1, False)])
-def test_skip_sends_only_for_a_slot_that_is_fresh(age: int, is_sent: bool) -> None:
-    slot = 400 * DAY
+def test_skip_sends_only_for_a_run_that_is_fresh(age: int, is_sent: bool) -> None:
+    run = 400 * DAY
 
-    choice = choose(Interval(DAY), "skip", 300 * DAY, slot + age)
+    choice = choose(Interval(DAY), "skip", 300 * DAY, run + age)
 
-    assert choice == ([slot] if is_sent else [], slot, slot + DAY)
+    assert choice == ([run] if is_sent else [], run, run + DAY)
 
 
 @pytest.mark.parametrize("catch_up", ["one", "skip", "all"])
-def test_without_a_slot_nothing_is_sent(catch_up: str) -> None:
+def test_without_a_run_nothing_is_sent(catch_up: str) -> None:
     assert choose(Interval(30), catch_up, 60, 89) == ([], 60, 90)
 
 
@@ -344,7 +344,7 @@ def test_utc_needs_no_data_of_time_zones(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(schedules, "ZoneInfo", type("ZoneInfo", (), {"__new__": lambda cls, name: gone(name)}))
 
-    assert next(checked_plan("0 3 * * *", None, "UTC", "one", 0).slots.after(0)) == 3 * HOUR
+    assert next(checked_plan("0 3 * * *", None, "UTC", "one", 0).timetable.after(0)) == 3 * HOUR
 
 
 @pytest.mark.parametrize(
@@ -428,10 +428,10 @@ def test_a_row_that_is_not_ours_is_recognised(row: bytes) -> None:
 )
 def test_a_plan_that_this_process_cannot_follow_is_recognised(plan: Plan) -> None:
     with pytest.raises(CodecError):
-        plan.slots  # noqa: B018
+        plan.timetable  # noqa: B018
 
 
-def test_the_message_of_a_slot_is_the_body_with_its_options_and_says_which_slot_it_is() -> None:
+def test_the_message_of_a_run_is_the_body_with_its_options_and_says_which_run_it_is() -> None:
     part = part_of({"a": 1}, key="k", priority=3, ttl=60, headers={"x": "y"}, retry=duly.Retry(attempts=2))
     plan = Plan(None, 30 * SECOND, "UTC", "all", part)
 
@@ -473,7 +473,7 @@ def test_a_view_tells_all_there_is() -> None:
     assert (paused.paused, paused.next_at, paused.last_slot) == (True, None, None)
 
 
-def test_a_view_of_a_zone_that_is_unknown_here_says_no_next_slot() -> None:
+def test_a_view_of_a_zone_that_is_unknown_here_says_no_next_run() -> None:
     found = schedules.view("orders", "report", row_of(Plan("0 3 * * *", 0, "Mars/X", "one", part_of("a"))), 0)
 
     assert found is not None

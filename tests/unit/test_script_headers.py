@@ -2,9 +2,9 @@
 
 import pytest
 
-from duly._lua import naming
+from duly._lua import header_writer
 from duly._lua.header import BadHeader, Header, parsed
-from duly._lua.naming import BadName
+from duly._lua.header_writer import BadName
 
 
 def header(*lines: str) -> Header:
@@ -87,7 +87,7 @@ def test_a_header_that_does_not_follow_the_grammar_is_refused(line: str, why: st
 
 
 def declared(of: Header, code: str, *, of_group: bool = False) -> list[str]:
-    return naming.declarations(of, code, of_group=of_group).splitlines()
+    return header_writer.declarations(of, code, of_group=of_group).splitlines()
 
 
 def test_only_what_is_used_has_a_name() -> None:
@@ -154,7 +154,7 @@ def test_the_record_of_a_call_is_kept_for_an_hour_unless_the_caller_says_how_lon
 
 
 def with_rows(code: str, *, of_group: bool = False) -> str:
-    return naming.with_rows(code, SETTLES, of_group=of_group)
+    return header_writer.with_rows(code, SETTLES, of_group=of_group)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,9 @@ def test_the_keys_of_a_group_end_before_those_of_its_topic() -> None:
 
 
 def test_the_keys_that_a_call_brings_are_found_by_position() -> None:
-    assert naming.with_rows("f(others.first, others.key(at))", STORE, of_group=False) == "f(4 + #digits, KEYS[at])"
+    assert (
+        header_writer.with_rows("f(others.first, others.key(at))", STORE, of_group=False) == "f(4 + #digits, KEYS[at])"
+    )
 
 
 @pytest.mark.parametrize("code", ["settles.reason(at)", "settles.id", "keep.size"])
@@ -190,7 +192,7 @@ def test_rows_that_the_script_must_find_have_no_first() -> None:
     two = header("ARGV     targets*  rows  is_own", "         messages*  rows  id")
 
     with pytest.raises(BadName, match=r"messages\.first"):
-        naming.with_rows("messages.first", two, of_group=False)
+        header_writer.with_rows("messages.first", two, of_group=False)
 
 
 def test_a_row_is_not_a_value() -> None:
@@ -202,7 +204,7 @@ def test_a_row_is_not_a_value() -> None:
 
 
 def test_a_script_lets_a_full_server_drain_and_answers_a_repeated_call() -> None:
-    assert naming.prologue(header("KEYS     call, leases", "DRAINS   leases: acks go on")).splitlines() == [
+    assert header_writer.prologue(header("KEYS     call, leases", "DRAINS   leases: acks go on")).splitlines() == [
         "-- @include lib/drain.lua",
         "let_a_full_server_drain(LEASES)",
         "-- @include lib/repeated.lua",
@@ -213,12 +215,12 @@ def test_a_script_lets_a_full_server_drain_and_answers_a_repeated_call() -> None
 
 
 def test_a_script_may_answer_a_repeated_call_itself() -> None:
-    assert naming.prologue(header("KEYS     call, leases", "REPEATS  the messages are read again")) == ""
-    assert naming.prologue(header("KEYS     leases")) == ""
+    assert header_writer.prologue(header("KEYS     call, leases", "REPEATS  the messages are read again")) == ""
+    assert header_writer.prologue(header("KEYS     leases")) == ""
 
 
 def test_a_function_names_the_keys_of_another_script() -> None:
-    assert naming.keys_function("settling_keys", SETTLES).splitlines() == [
+    assert header_writer.keys_function("settling_keys", SETTLES).splitlines() == [
         "local function settling_keys(first)",
         "  return {",
         "    msgs = KEYS[first + 0],",

@@ -29,12 +29,12 @@ DECLARED: Final = """
 
     @orders.handler
     async def on_order(body, d):
-        note("slot", id=d.id, slot=d.headers["duly-slot"], wall=time.time())
+        note("slot", id=d.id, run=d.headers["duly-slot"], wall=time.time())
         await asyncio.sleep(0.05)
 """
 
 
-def slots_of(notes: list[dict[str, Any]]) -> dict[datetime, set[str]]:
+def runs_of(notes: list[dict[str, Any]]) -> dict[datetime, set[str]]:
     """Return the messages of each occurrence."""
     found = defaultdict(set)
     for each in notes:
@@ -44,7 +44,7 @@ def slots_of(notes: list[dict[str, Any]]) -> dict[datetime, set[str]]:
 
 @pytest.mark.fault
 @pytest.mark.slow
-def test_workers_that_are_killed_leave_one_message_for_each_slot(
+def test_workers_that_are_killed_leave_one_message_for_each_run(
     server: StartedServer, tmp_path: Path, queue_name: str
 ) -> None:
     """Every worker declares the schedule at its start. At random moments a worker is killed, and another one starts."""
@@ -65,19 +65,19 @@ def test_workers_that_are_killed_leave_one_message_for_each_slot(
             time.sleep(chance.uniform(0, 3 * EVERY))
             victim.kill9()
             workers.append(start())
-        wait_until(lambda: len(slots_of(workers[0].notes("slot"))) > 30)
+        wait_until(lambda: len(runs_of(workers[0].notes("slot"))) > 30)
         for worker in workers:  # otherwise a worker that starts later declares the schedule again
             worker.wait_for_start()
         assert app.unschedule(queue_name)
         wait_until(lambda: queue.stats().live == 0)
         assert [worker.stop() for worker in workers] == [0] * WORKERS
 
-        slots = slots_of(workers[0].notes("slot"))
-        first = min(slots)
-        assert sorted(slots) == [first + timedelta(seconds=EVERY) * number for number in range(len(slots))]
-        assert {len(ids) for ids in slots.values()} == {1}
+        runs = runs_of(workers[0].notes("slot"))
+        first = min(runs)
+        assert sorted(runs) == [first + timedelta(seconds=EVERY) * number for number in range(len(runs))]
+        assert {len(ids) for ids in runs.values()} == {1}
         stats = queue.stats()
-        assert (stats.sent, stats.acked) == (len(slots), len(slots))
+        assert (stats.sent, stats.acked) == (len(runs), len(runs))
         assert queue.audit().ok
 
 
@@ -89,18 +89,18 @@ def test_an_idle_worker_fires_without_other_traffic(server: StartedServer, tmp_p
     with duly.Duly(url) as app, WorkerProcess(url, tmp_path, source) as worker:
         worker.wait_for_start()
 
-        wait_until(lambda: len(slots_of(worker.notes("slot"))) >= 8)
+        wait_until(lambda: len(runs_of(worker.notes("slot"))) >= 8)
 
         app.unschedule(queue_name)
         notes = worker.notes("slot")
-        slots = slots_of(notes)
-        assert {len(ids) for ids in slots.values()} == {1}
-        assert len(slots) > 0.6 * (max(slots) - min(slots)).total_seconds(), sorted(slots)
+        runs = runs_of(notes)
+        assert {len(ids) for ids in runs.values()} == {1}
+        assert len(runs) > 0.6 * (max(runs) - min(runs)).total_seconds(), sorted(runs)
         assert all(each["wall"] >= datetime.fromisoformat(each["slot"]).timestamp() for each in notes)
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
-async def test_a_worker_handles_each_slot_once(backend: str, queue_name: str, flavour: str) -> None:
+async def test_a_worker_handles_each_run_once(backend: str, queue_name: str, flavour: str) -> None:
     seen: list[str] = []
     async with given_bench(backend, queue_name, flavour) as bench:
         bench.define(lambda body, d: seen.append(d.headers["duly-slot"]))
@@ -110,7 +110,7 @@ async def test_a_worker_handles_each_slot_once(backend: str, queue_name: str, fl
             await bench.aio.unschedule(queue_name)
             await eventually(lambda: _is_empty(bench.queue))
 
-    moments = sorted(datetime.fromisoformat(slot) for slot in seen)
+    moments = sorted(datetime.fromisoformat(run) for run in seen)
     assert moments == [moments[0] + timedelta(seconds=0.1) * number for number in range(len(moments))]
 
 
@@ -118,7 +118,7 @@ async def _is_empty(queue: duly.AsyncQueue) -> bool:
     return (await queue.stats()).live == 0
 
 
-async def test_a_worker_whose_hands_are_full_sends_for_the_slots_later(backend: str, queue_name: str) -> None:
+async def test_a_worker_whose_hands_are_full_sends_for_the_runs_later(backend: str, queue_name: str) -> None:
     """It claims nothing during that time. With catch_up="all" nothing is missing afterwards."""
     seen: list[str] = []
     is_released = False
@@ -141,7 +141,7 @@ async def test_a_worker_whose_hands_are_full_sends_for_the_slots_later(backend: 
             await bench.aio.unschedule(queue_name)
             await eventually(lambda: _is_empty(bench.queue))
 
-    moments = sorted(datetime.fromisoformat(slot) for slot in seen)
+    moments = sorted(datetime.fromisoformat(run) for run in seen)
     assert moments == [moments[0] + timedelta(seconds=0.1) * number for number in range(len(moments))]
 
 

@@ -158,14 +158,14 @@ class Calendar:
         self._zone = zone
 
     def after(self, us: int) -> Iterator[int]:
-        """Yield the slots after a point in time."""
+        """Yield the runs after a point in time."""
         first = us // _MINUTE + 1
         for day in self._days_from(first // _DAY):
             for minute in self._in_day(day, max(first, day * _DAY)):
                 yield minute * _MINUTE
 
     def newest(self, after: int, until: int) -> int | None:
-        """Find the last slot in (after, until], by halving: there may be millions of them."""
+        """Find the last run in (after, until], by halving: there may be millions of them."""
         low, high = after, until
         if (found := self._next_until(low, until)) is None:
             return None
@@ -180,8 +180,8 @@ class Calendar:
         return found if later is None else later
 
     def _next_until(self, after: int, until: int) -> int | None:
-        slot = next(self.after(after), None)
-        return slot if slot is not None and slot <= until else None
+        run = next(self.after(after), None)
+        return run if run is not None and run <= until else None
 
     def _days_from(self, first: int) -> Iterator[int]:
         """Yield the days of UTC, counted from the epoch, that a matching date may overlap."""

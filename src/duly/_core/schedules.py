@@ -1,7 +1,7 @@
-"""Schedules: their slots (scheduled times), which slots send a message, and how schedules are stored.
+"""Schedules: the times of their runs, which runs send a message, and how schedules are stored.
 
-Law: the slots of a schedule follow from its plan alone, so every process computes the same ones. The caller passes the
-time. Times are microseconds since the epoch.
+Law: the runs of a schedule follow from its plan alone, so every process computes the same ones. The caller passes the
+time. Times are microseconds since the epoch. The public names `last_slot` and `duly-slot` mean the time of a run.
 """
 
 import struct
@@ -24,10 +24,10 @@ CatchUp = Literal["one", "skip", "all"]
 
 VERSION: Final = 1
 SENT_AT_ONCE: Final = 100
-"""The most slots whose messages one call sends."""
+"""The most runs whose messages one call sends."""
 
 STALE: Final = 60_000_000
-"""Microseconds. catch_up="skip" skips a slot that is older."""
+"""Microseconds. catch_up="skip" skips a run that is older."""
 
 NEVER: Final = -1
 SHORTEST: Final = 0.001
@@ -45,17 +45,17 @@ _KEPT_OPTIONS: Final = frozenset({"body", "key", "priority", "ttl", "headers", "
 _NO_OPTIONS: Final = Send(None)
 
 
-# Slots
+# Times
 
 
-class Slots(Protocol):
-    """The scheduled times of a plan."""
+class Timetable(Protocol):
+    """The times of the runs of a plan."""
 
     def after(self, us: int) -> Iterator[int]:
-        """Yield the slots after a point in time, usually without end."""
+        """Yield the runs after a point in time, usually without end."""
 
     def newest(self, after: int, until: int) -> int | None:
-        """Find the last slot in (after, until]."""
+        """Find the last run in (after, until]."""
 
 
 class Interval:
@@ -65,16 +65,16 @@ class Interval:
         self._every = every
 
     def after(self, us: int) -> Iterator[int]:
-        """Yield the slots after a point in time."""
-        slot = us // self._every * self._every
+        """Yield the runs after a point in time."""
+        run = us // self._every * self._every
         while True:
-            slot += self._every
-            yield slot
+            run += self._every
+            yield run
 
     def newest(self, after: int, until: int) -> int | None:
-        """Find the last slot in (after, until]."""
-        slot = until // self._every * self._every
-        return slot if slot > after else None
+        """Find the last run in (after, until]."""
+        run = until // self._every * self._every
+        return run if run > after else None
 
 
 def moment_of(us: int) -> datetime:
@@ -90,24 +90,24 @@ def us_of(moment: datetime) -> int:
 class Choice(NamedTuple):
     """The next step of a schedule."""
 
-    slots: list[int]
-    """The slots whose messages are to be sent."""
+    runs: list[int]
+    """The runs whose messages are to be sent."""
     after: int
-    """The last slot that is handled by this step."""
+    """The last run that is handled by this step."""
     next_at: int
-    """The time of the next check; NEVER: there are no more slots."""
+    """The time of the next check; NEVER: there are no more runs."""
 
 
-def choose(slots: Slots, catch_up: str, after: int, now: int) -> Choice:
-    """Decide which of the slots in (after, now] send a message, and when to check again."""
+def choose(timetable: Timetable, catch_up: str, after: int, now: int) -> Choice:
+    """Decide which of the runs in (after, now] send a message, and when to check again."""
     if catch_up == "all":
-        due = list(islice(takewhile(lambda slot: slot <= now, slots.after(after)), SENT_AT_ONCE))
+        due = list(islice(takewhile(lambda run: run <= now, timetable.after(after)), SENT_AT_ONCE))
         if len(due) == SENT_AT_ONCE:
             return Choice(due, due[-1], now)
     else:
-        newest = slots.newest(after, now)
+        newest = timetable.newest(after, now)
         due = [] if newest is None else [newest]
-    next_at = next(slots.after(max(after, now)), NEVER)
+    next_at = next(timetable.after(max(after, now)), NEVER)
     new_after = due[-1] if due else after
     if catch_up == "skip" and due and now - due[-1] > STALE:
         due = []
@@ -132,8 +132,11 @@ class Plan(msgspec.Struct, array_like=True, frozen=True):
         return msgspec.structs.replace(self, part=part)
 
     @property
-    def slots(self) -> Slots:
-        """The slots. Raises CodecError if this process does not know the time zone, or cannot parse the expression."""
+    def timetable(self) -> Timetable:
+        """The times of its runs.
+
+        Raises CodecError if this process does not know the time zone, or cannot parse the expression.
+        """
         if self.cron is None:
             if self.every <= 0:
                 raise CodecError(f"every={self.every} µs is not an interval")
@@ -153,7 +156,7 @@ def checked_plan(cron: object, every: object, tz: object, catch_up: object, now:
     zone = _name_of_zone(tz)
     if cron is None:
         if zone != "UTC":
-            raise UsageError(f"tz={tz!r} is for cron=: the slots of every= are the same everywhere")
+            raise UsageError(f"tz={tz!r} is for cron=: the times of every= are the same everywhere")
         return Plan(None, _checked_interval(every), zone, str(catch_up), b"")
     if not isinstance(cron, str):
         raise UsageError(f"cron must be a text of five fields, not {cron!r}")
@@ -203,7 +206,7 @@ def as_send(body: Any) -> Send:
         return Send(body)
     for option in Send.__dataclass_fields__:
         if option not in _KEPT_OPTIONS and getattr(body, option) != getattr(_NO_OPTIONS, option):
-            raise UsageError(f"a schedule cannot keep {option}={getattr(body, option)!r}: each slot is a new message")
+            raise UsageError(f"a schedule cannot keep {option}={getattr(body, option)!r}: each run is a new message")
     return body
 
 
@@ -249,13 +252,13 @@ def read_row(row: bytes) -> Row:
         raise CodecError(f"the stored row is damaged: {error}") from error
 
 
-def messages(name: str, plan: Plan, slots: Sequence[int], new_id: Callable[[], str]) -> list[Outgoing]:
-    """Make the messages of slots, each with the slot in a header."""
+def messages(name: str, plan: Plan, runs: Sequence[int], new_id: Callable[[], str]) -> list[Outgoing]:
+    """Make the messages of runs, each with the time of its run in a header."""
     stored = codec.read_record(codec.stamped(0, 0, plan.part))
     found = []
-    for slot in slots:
+    for run in runs:
         given = stored.envelope.headers or {}
-        headers = {**given, SCHEDULE_HEADER: name, SLOT_HEADER: moment_of(slot).isoformat()}
+        headers = {**given, SCHEDULE_HEADER: name, SLOT_HEADER: moment_of(run).isoformat()}
         part = codec.written_part(
             msgspec.structs.replace(stored.envelope, headers=headers),
             flags=stored.flags,
@@ -263,7 +266,7 @@ def messages(name: str, plan: Plan, slots: Sequence[int], new_id: Callable[[], s
             ttl=stored.ttl,
             key=(stored.key or "").encode(),
         )
-        found.append(Outgoing(new_id(), part, f"={slot}", stored.flags, stored.priority))
+        found.append(Outgoing(new_id(), part, f"={run}", stored.flags, stored.priority))
     return found
 
 
@@ -322,8 +325,8 @@ def view(queue: str, name: str, row: bytes, now: int) -> Schedule | None:
 
 def _next_moment(plan: Plan, after: int) -> datetime | None:
     try:
-        slot = next(plan.slots.after(after), None)
-        return None if slot is None else moment_of(slot)
+        run = next(plan.timetable.after(after), None)
+        return None if run is None else moment_of(run)
     except (CodecError, ValueError, OverflowError):  # an unknown time zone, or a time that is out of range
         return None
 

@@ -2,7 +2,7 @@
 
 Each transition has one file, and lib/ has shared code. The loader reads the header of a file, which follows a grammar
 (`header.py`). The core builds calls from the names under KEYS and ARGV, and the script uses the same names
-(`naming.py`). A server knows a script by the hash of its text, so two versions of Duly can share a server.
+(`header_writer.py`). A server knows a script by the hash of its text, so two versions of Duly can share a server.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from duly._lua import lazy
 from duly._lua.header import Header, parsed
-from duly._lua.naming import declarations, keys_function, prologue, with_rows
+from duly._lua.header_writer import declarations, keys_function, prologue, with_rows
 
 Kind = Literal["queue", "topic", "group", "freeing"]
 """The kind of store that a script works on: that of a queue; that of a topic, which has delayed publishes; that of a

@@ -35,8 +35,8 @@ def fire_due(link: Any, keys: QueueKeys, now: int, due: Sequence[tuple[str, byte
 
 def _firing(keys: QueueKeys, name: str, row: bytes, now: int, new_id: Callable[[], str]) -> Any:
     stored = schedules.read_row(row)
-    choice = schedules.choose(stored.plan.slots, stored.plan.catch_up, stored.after, now)
-    return ops.fire(keys, name, row, choice, schedules.messages(name, stored.plan, choice.slots, new_id))
+    choice = schedules.choose(stored.plan.timetable, stored.plan.catch_up, stored.after, now)
+    return ops.fire(keys, name, row, choice, schedules.messages(name, stored.plan, choice.runs, new_id))
 
 
 def _log_once(keys: QueueKeys, name: str, row: bytes, error: Exception) -> None:

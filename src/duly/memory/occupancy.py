@@ -20,7 +20,7 @@ def take_tokens(queues: Sequence[QueueState], args: list[bytes]) -> Kept:
 
 def occupied(queues: Sequence[QueueState], _args: list[bytes]) -> list[int]:
     """Find the queues that have anything to come. Dead and finished messages do not count."""
-    return [position for position, queue in enumerate(queues, 1) if queue.count_live() or queue.slots]
+    return [position for position, queue in enumerate(queues, 1) if queue.count_live() or queue.next_runs]
 
 
 TRANSITIONS: Final[dict[str, Callable[[Sequence[QueueState], list[bytes]], Any]]] = {

@@ -1,4 +1,4 @@
-"""Schedules of a queue, and the registry of their queues. Clients compute the slots."""
+"""Schedules of a queue, and the registry of their queues. Clients compute the times of runs."""
 
 import struct
 from collections.abc import Callable
@@ -45,32 +45,32 @@ def schedule(queue: QueueState, args: list[bytes]) -> Kept:
     queue.clock = now
     queue.schedules[name] = _Head(now, now, 0, paused).before(plan)
     if paused:
-        queue.slots.remove(name)
+        queue.next_runs.remove(name)
     else:
-        queue.set_slot(name, now)
+        queue.set_next_run(name, now)
     return Kept(1)
 
 
 def unschedule(queue: QueueState, args: list[bytes]) -> Kept:
     """Remove a schedule."""
     removed = queue.schedules.pop(args[0], None)
-    queue.slots.remove(args[0])
+    queue.next_runs.remove(args[0])
     return Kept(int(removed is not None))
 
 
 def pause_schedule(queue: QueueState, args: list[bytes]) -> Kept:
-    """Send nothing for slots until resume_schedule."""
+    """Send nothing for runs until resume_schedule."""
     row = queue.schedules.get(args[0])
     head = _read_head(row)
     if row is None or head is None:
         return Kept(0)
     queue.schedules[args[0]] = head._replace(paused=1).before(_plan_of(row))
-    queue.slots.remove(args[0])
+    queue.next_runs.remove(args[0])
     return Kept(1)
 
 
 def resume_schedule(queue: QueueState, args: list[bytes]) -> Kept:
-    """Continue a paused schedule: its slots count from now."""
+    """Continue a paused schedule: its runs count from now."""
     row = queue.schedules.get(args[0])
     head = _read_head(row)
     if row is None or head is None:
@@ -78,7 +78,7 @@ def resume_schedule(queue: QueueState, args: list[bytes]) -> Kept:
     if head.paused:
         queue.clock = now = queue.tick()
         queue.schedules[args[0]] = head._replace(after=now, paused=0).before(_plan_of(row))
-        queue.set_slot(args[0], now)
+        queue.set_next_run(args[0], now)
     return Kept(1)
 
 
@@ -91,7 +91,7 @@ def schedules(queue: QueueState, args: list[bytes]) -> list[Any]:
 
 
 def fire(queue: QueueState, args: list[bytes]) -> Kept:
-    """Send the messages of due slots, unless another client has sent them."""
+    """Send the messages of due runs, unless another client has sent them."""
     digits, name, seen, after, last, next_at, *messages = args
     row = queue.schedules.get(name)
     head = _read_head(row)
@@ -104,9 +104,9 @@ def fire(queue: QueueState, args: list[bytes]) -> Kept:
         queue.clock = queue.tick()
     queue.schedules[name] = _Head(head.created, int(after), int(last), 0).before(_plan_of(row))
     if int(next_at) < 0:
-        queue.slots.remove(name)
+        queue.next_runs.remove(name)
     else:
-        queue.set_slot(name, int(next_at))
+        queue.set_next_run(name, int(next_at))
     return Kept(1)
 
 

@@ -60,10 +60,10 @@ class QueueState:
         """Until when a rate keeps messages back, or 0 while leases must end first."""
         self.lateness = 0
         self.schedules: dict[bytes, bytes] = {}
-        self.slots: ScoredIds = ScoredIds()
+        self.next_runs: ScoredIds = ScoredIds()
         """When to check each schedule next. Paused ones are absent."""
         self._named_until = 0
-        """Claims have named the schedules with slots up to this time."""
+        """Claims have named the schedules that run up to this time."""
         self._name_again_at: int | None = None
         """When to claim again, if more schedules were due than a claim names."""
 
@@ -131,7 +131,7 @@ class QueueState:
 
         Of waiting messages, only those with a due time `above` another count.
         """
-        moments = [self.leased.first_score(), self.slots.first_score(self._named_until), self._name_again_at]
+        moments = [self.leased.first_score(), self.next_runs.first_score(self._named_until), self._name_again_at]
         if self.lanes:  # the expiry of a message may let another of its lane in
             moments.append(self.expires.first_score())
         if limited is not None:
@@ -140,14 +140,14 @@ class QueueState:
             moments += [self.waiting[priority].first_score(above) for priority in self.priorities]
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def set_slot(self, name: bytes, at: int) -> None:
+    def set_next_run(self, name: bytes, at: int) -> None:
         """Have the first claim from a time on name a schedule."""
-        self.slots.put(name, at)
+        self.next_runs.put(name, at)
         self._named_until = min(self._named_until, at - 1)
 
     def name_due_schedules(self, now: int) -> list[bytes]:
         """List due schedules, with their rows. If there are many, the clock selects others each time."""
-        due = [name for _, name in self.slots.up_to(now)]
+        due = [name for _, name in self.next_runs.up_to(now)]
         self._named_until = now
         self._name_again_at = None
         if len(due) > SCHEDULES_PER_CALL:

@@ -1,4 +1,4 @@
-"""Schedules: one message for each slot, fired by whoever consumes the queue."""
+"""Schedules: one message for each run, fired by whoever consumes the queue."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from tests.client.place import Place
 HOUR = 3600
 
 
-def next_slot(place: Place, every: float) -> datetime:
+def next_run(place: Place, every: float) -> datetime:
     """Tell the next multiple of an interval by the clock of the queue."""
     return datetime.fromtimestamp(place.now() // every * every + every, UTC)
 
@@ -29,83 +29,83 @@ async def advance_to(place: Place, moment: datetime, more: float = 1.0) -> None:
     place.advance(moment.timestamp() - place.now() + more)
 
 
-async def take_slots(queue: AsyncQueue) -> list[datetime]:
-    """Receive and finish what is due, and give the slots that it was sent for."""
+async def take_runs(queue: AsyncQueue) -> list[datetime]:
+    """Receive and finish what is due, and give the runs that it was sent for."""
     deliveries = await take(queue)
     await queue.ack_many(deliveries)
     return [datetime.fromisoformat(delivery.headers["duly-slot"]) for delivery in deliveries]
 
 
-async def test_a_slot_that_has_come_is_sent_for(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
+async def test_a_run_that_has_come_is_sent_for(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
     assert await app.schedule(queue.name, queue, {"a": 1}, every=HOUR)
-    slot = next_slot(clock, HOUR)
+    run = next_run(clock, HOUR)
     assert await take(queue) == []
 
-    await advance_to(clock, slot)
+    await advance_to(clock, run)
     (delivery,) = await take(queue)
 
     assert delivery.body == {"a": 1}
-    assert delivery.headers == {"duly-schedule": queue.name, "duly-slot": slot.isoformat()}
+    assert delivery.headers == {"duly-schedule": queue.name, "duly-slot": run.isoformat()}
     assert await take(queue) == []
     await delivery.ack()
     await check_accounts(queue)
 
 
-async def test_nothing_is_sent_before_its_slot(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
+async def test_nothing_is_sent_before_its_run(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
     """I3"""
-    await advance_to(clock, next_slot(clock, HOUR))  # so that the next slot is an hour away
+    await advance_to(clock, next_run(clock, HOUR))  # so that the next run is an hour away
     await app.schedule(queue.name, queue, "body", every=HOUR)
-    slot = next_slot(clock, HOUR)
+    run = next_run(clock, HOUR)
 
-    await advance_to(clock, slot, -30)
+    await advance_to(clock, run, -30)
 
     assert await take(queue) == []
     assert (await queue.stats()).sent == 0
 
 
-async def test_each_slot_is_sent_for_although_nobody_looked_between(
+async def test_each_run_is_sent_for_although_nobody_looked_between(
     clock: Place, app: AsyncDuly, queue: AsyncQueue
 ) -> None:
     await app.schedule(queue.name, queue, "body", every=HOUR, catch_up="all")
-    first = next_slot(clock, HOUR)
+    first = next_run(clock, HOUR)
 
     await advance_to(clock, first + timedelta(hours=4))
 
-    assert await take_slots(queue) == [first + timedelta(hours=hours) for hours in range(5)]
+    assert await take_runs(queue) == [first + timedelta(hours=hours) for hours in range(5)]
     await advance_to(clock, first + timedelta(hours=5))
-    assert await take_slots(queue) == [first + timedelta(hours=5)]
+    assert await take_runs(queue) == [first + timedelta(hours=5)]
 
 
 async def test_the_last_slot_stands_for_those_that_were_missed(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
     await app.schedule(queue.name, queue, "body", every=HOUR)
-    first = next_slot(clock, HOUR)
+    first = next_run(clock, HOUR)
 
     await advance_to(clock, first + timedelta(hours=4), HOUR / 2)
 
-    assert await take_slots(queue) == [first + timedelta(hours=4)]
+    assert await take_runs(queue) == [first + timedelta(hours=4)]
     await advance_to(clock, first + timedelta(hours=5))
-    assert await take_slots(queue) == [first + timedelta(hours=5)]
+    assert await take_runs(queue) == [first + timedelta(hours=5)]
 
 
-async def test_missed_slots_are_skipped_if_that_is_wanted(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
+async def test_missed_runs_are_skipped_if_that_is_wanted(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
     await app.schedule(queue.name, queue, "body", every=HOUR, catch_up="skip")
-    first = next_slot(clock, HOUR)
+    first = next_run(clock, HOUR)
 
     await advance_to(clock, first + timedelta(hours=4), 90)
-    assert await take_slots(queue) == []
+    assert await take_runs(queue) == []
     await advance_to(clock, first + timedelta(hours=5), 30)
 
-    assert await take_slots(queue) == [first + timedelta(hours=5)]
+    assert await take_runs(queue) == [first + timedelta(hours=5)]
 
 
-async def test_more_slots_than_a_call_sends_for_are_caught_up(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
+async def test_more_runs_than_a_call_sends_for_are_caught_up(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
     await app.schedule(queue.name, queue, "body", every=60, catch_up="all")
-    first = next_slot(clock, 60)
+    first = next_run(clock, 60)
 
     await advance_to(clock, first + timedelta(minutes=249))
     found: list[datetime] = []
-    while slots := await take_slots(queue):
-        found += slots
+    while runs := await take_runs(queue):
+        found += runs
 
     assert found == [first + timedelta(minutes=minutes) for minutes in range(250)]
 
@@ -113,18 +113,18 @@ async def test_more_slots_than_a_call_sends_for_are_caught_up(clock: Place, app:
 async def test_a_cron_expression_names_times_of_day_in_a_zone(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
     await app.schedule(queue.name, queue, "body", cron="0 3 * * *", tz="Asia/Shanghai")
     now = datetime.fromtimestamp(clock.now(), UTC)
-    slot = now.replace(hour=19, minute=0, second=0, microsecond=0)
-    slot += timedelta(days=1) if slot <= now else timedelta()
+    run = now.replace(hour=19, minute=0, second=0, microsecond=0)
+    run += timedelta(days=1) if run <= now else timedelta()
     assert await take(queue) == []
 
-    await advance_to(clock, slot)
+    await advance_to(clock, run)
 
-    assert await take_slots(queue) == [slot]
+    assert await take_runs(queue) == [run]
     (schedule,) = [each for each in await app.schedules() if each.name == queue.name]
-    assert (schedule.last_slot, schedule.next_at) == (slot, slot + timedelta(days=1))
+    assert (schedule.last_slot, schedule.next_at) == (run, run + timedelta(days=1))
 
 
-async def test_a_waiting_consumer_gets_the_message_of_a_slot_without_other_traffic(
+async def test_a_waiting_consumer_gets_the_message_of_a_run_without_other_traffic(
     place: Place, app: AsyncDuly, queue: AsyncQueue
 ) -> None:
     (consumer,) = await given_blocked(place, queue)
@@ -136,7 +136,7 @@ async def test_a_waiting_consumer_gets_the_message_of_a_slot_without_other_traff
     assert 0 <= late < 4
 
 
-async def test_who_begins_to_wait_gets_the_message_of_a_slot(app: AsyncDuly, queue: AsyncQueue) -> None:
+async def test_who_begins_to_wait_gets_the_message_of_a_run(app: AsyncDuly, queue: AsyncQueue) -> None:
     await app.schedule(queue.name, queue, "body", every=1)
     for _ in range(3):
         began = time.monotonic()
@@ -145,8 +145,8 @@ async def test_who_begins_to_wait_gets_the_message_of_a_slot(app: AsyncDuly, que
         assert time.monotonic() - began < 4
 
 
-async def test_many_consumers_get_one_message_a_slot(app: AsyncDuly, other_app: AsyncDuly, queue: AsyncQueue) -> None:
-    """I4: whoever fires, each slot is sent for once, and none is left out."""
+async def test_many_consumers_get_one_message_a_run(app: AsyncDuly, other_app: AsyncDuly, queue: AsyncQueue) -> None:
+    """I4: whoever fires, each run is sent for once, and none is left out."""
     await app.schedule(queue.name, queue, "body", every=0.1, catch_up="all")
     found: list[str] = []
 
@@ -161,30 +161,30 @@ async def test_many_consumers_get_one_message_a_slot(app: AsyncDuly, other_app: 
     for consumer in consumers:
         await consumer.result(within=30)
 
-    moments = sorted(datetime.fromisoformat(slot) for slot in found)
+    moments = sorted(datetime.fromisoformat(run) for run in found)
     assert moments == [moments[0] + timedelta(seconds=0.1) * number for number in range(len(moments))]
     await check_accounts(queue)
 
 
 async def test_the_same_again_changes_nothing(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
-    """Every process may declare its schedules when it starts, also just after a slot."""
+    """Every process may declare its schedules when it starts, also just after a run."""
     assert await app.schedule(queue.name, queue, {"a": 1}, every=HOUR, catch_up="all")
-    slot = next_slot(clock, HOUR)
-    await advance_to(clock, slot)
+    run = next_run(clock, HOUR)
+    await advance_to(clock, run)
 
     assert not await app.schedule(queue.name, queue.name, {"a": 1}, every=timedelta(hours=1), catch_up="all")
 
-    assert await take_slots(queue) == [slot]
+    assert await take_runs(queue) == [run]
 
 
 async def test_a_changed_one_begins_anew(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
     await app.schedule(queue.name, queue, "old", every=HOUR)
-    await advance_to(clock, next_slot(clock, HOUR))
+    await advance_to(clock, next_run(clock, HOUR))
 
     assert await app.schedule(queue.name, queue, "new", every=HOUR)
 
     assert await take(queue) == []
-    await advance_to(clock, next_slot(clock, HOUR))
+    await advance_to(clock, next_run(clock, HOUR))
     assert await take_bodies(queue) == ["new"]
 
 
@@ -197,7 +197,7 @@ async def test_a_name_that_moves_to_another_queue_is_gone_from_the_first(
     assert await app.schedule(queue.name, other, "body", every=HOUR)
 
     assert [each.queue for each in await app.schedules() if each.name == queue.name] == [other.name]
-    await advance_to(clock, next_slot(clock, HOUR))
+    await advance_to(clock, next_run(clock, HOUR))
     assert (await take_bodies(queue), await take_bodies(other)) == ([], ["body"])
 
 
@@ -288,15 +288,15 @@ async def test_what_is_paused_sends_nothing_and_catches_nothing_up(
 ) -> None:
     await app.schedule(queue.name, queue, "body", every=HOUR, catch_up="all")
     assert await app.pause_schedule(queue.name)
-    await advance_to(clock, next_slot(clock, HOUR))
+    await advance_to(clock, next_run(clock, HOUR))
     assert await take(queue) == []
 
     assert await app.resume_schedule(queue.name)
 
     assert await take(queue) == []
-    slot = next_slot(clock, HOUR)
-    await advance_to(clock, slot)
-    assert await take_slots(queue) == [slot]
+    run = next_run(clock, HOUR)
+    await advance_to(clock, run)
+    assert await take_runs(queue) == [run]
 
 
 async def test_what_is_removed_sends_nothing(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
@@ -304,7 +304,7 @@ async def test_what_is_removed_sends_nothing(clock: Place, app: AsyncDuly, queue
 
     assert [await app.unschedule(queue.name), await app.unschedule(queue.name)] == [True, False]
 
-    await advance_to(clock, next_slot(clock, HOUR))
+    await advance_to(clock, next_run(clock, HOUR))
     assert await take(queue) == []
 
 
@@ -327,7 +327,7 @@ async def test_a_look_shows_all_schedules_by_name(clock: Place, queue_name: str)
         paused, hourly, daily = await app.schedules()
 
         assert paused == Schedule("a", "mails", None, 0.5, "UTC", "one", True, None, None, "body")
-        next_at = next_slot(clock, HOUR)
+        next_at = next_run(clock, HOUR)
         assert hourly == Schedule("b", "orders", None, 3600.0, "UTC", "all", False, next_at, None, {"a": 1})
         assert (daily.cron, daily.every, daily.tz, daily.body) == ("0 3 * * *", None, "Europe/Berlin", b"raw")
         assert await app.queues() == ["mails", "orders"]
@@ -341,8 +341,8 @@ async def test_a_deleted_queue_takes_its_schedules_with_it(clock: Place, queue_n
         await queue.delete()
 
         assert await app.schedules() == []
-        # The next slot may be seconds away, and a new entry of the registry is kept for a while.
-        await advance_to(clock, next_slot(clock, HOUR), more=HOUR)
+        # The next run may be seconds away, and a new entry of the registry is kept for a while.
+        await advance_to(clock, next_run(clock, HOUR), more=HOUR)
         assert await take(queue) == []
         assert await app.schedules() == []  # and now the registry forgets it, too
         page = await app._link.run(ops.schedules(ScheduleKeys(queue_name)))
@@ -369,17 +369,17 @@ async def test_namespaces_do_not_see_the_schedules_of_each_other(backend: str, q
         assert len(await a.schedules()) == 1
 
 
-async def test_options_of_the_message_go_with_each_slot(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
+async def test_options_of_the_message_go_with_each_run(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
     body = Send("body", key="k", priority=7, ttl=600, headers={"x": "y"})
     await app.schedule(queue.name, queue, body, every=HOUR)
-    slot = next_slot(clock, HOUR)
+    run = next_run(clock, HOUR)
     assert await take(queue) == []
 
-    await advance_to(clock, slot)
+    await advance_to(clock, run)
     (delivery,) = await take(queue)
 
     assert (delivery.key, delivery.priority) == ("k", 7)
-    assert delivery.headers == {"x": "y", "duly-schedule": queue.name, "duly-slot": slot.isoformat()}
+    assert delivery.headers == {"x": "y", "duly-schedule": queue.name, "duly-slot": run.isoformat()}
     await delivery.release()
     clock.advance(601)
     assert await take(queue) == []
@@ -392,9 +392,9 @@ async def test_bounds_of_a_queue_do_not_hold_schedules_back(clock: Place, app: A
     await app.schedule(queue_name, queue, "body", every=HOUR)
     assert len(await take(queue)) == 1
 
-    await advance_to(clock, next_slot(clock, HOUR))
+    await advance_to(clock, next_run(clock, HOUR))
 
-    found = [*await take(queue), *await take(queue)]  # a receive that has something sends for the slot, too
+    found = [*await take(queue), *await take(queue)]  # a receive that has something sends for the run, too
     assert sorted(len(each.headers) for each in found) == [0, 2]
 
 
@@ -402,16 +402,16 @@ async def test_a_paused_queue_gets_its_messages_and_hands_them_out_later(
     clock: Place, app: AsyncDuly, queue: AsyncQueue
 ) -> None:
     await app.schedule(queue.name, queue, "body", every=HOUR)
-    slot = next_slot(clock, HOUR)
+    run = next_run(clock, HOUR)
     await queue.pause()
     assert await take(queue) == []
-    await advance_to(clock, slot)
+    await advance_to(clock, run)
 
     assert await take(queue) == []
     assert (await queue.stats()).ready == 1
 
     await queue.resume()
-    assert await take_slots(queue) == [slot]
+    assert await take_runs(queue) == [run]
 
 
 @pytest.mark.parametrize(
@@ -447,13 +447,13 @@ async def test_a_body_that_the_queue_would_not_take_is_refused(app: AsyncDuly, q
     assert queue_name not in [each.name for each in await app.schedules()]
 
 
-async def test_a_task_is_called_at_each_slot(clock: Place, app: AsyncDuly, queue_name: str) -> None:
+async def test_a_task_is_called_at_each_run(clock: Place, app: AsyncDuly, queue_name: str) -> None:
     @app.task(queue=queue_name)
     def sweep(days: int, deep: bool = False) -> None: ...
 
     assert await app.schedule(queue_name, sweep.queue, sweep.body(7, deep=True), every=HOUR)
     assert not await app.schedule(queue_name, sweep.queue, sweep.body(7, deep=True), every=HOUR)  # the same
-    await advance_to(clock, next_slot(clock, HOUR))
+    await advance_to(clock, next_run(clock, HOUR))
 
     (delivery,) = await take(sweep.queue)
 
@@ -511,12 +511,12 @@ async def test_a_schedule_that_cannot_be_read_keeps_nobody_from_its_work(
     await app._link.run(ops.schedule(queue._keys, "newer", b"\xff?"))
     await app._link.run(ops.schedule(queue._keys, "elsewhere", unknown))
     await app.schedule(queue.name, queue, "body", every=HOUR)
-    slot = next_slot(clock, HOUR)
+    run = next_run(clock, HOUR)
     with caplog.at_level(logging.ERROR, "duly"):
         for _ in range(3):
             assert await take(queue) == []
-        await advance_to(clock, slot)
-        assert await take_slots(queue) == [slot]
+        await advance_to(clock, run)
+        assert await take_runs(queue) == [run]
 
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
@@ -543,19 +543,19 @@ async def test_a_schedule_that_cannot_be_read_makes_nobody_spin(
     assert len(calls) <= 4
 
 
-async def test_a_slot_that_cannot_be_sent_for_keeps_nobody_from_its_work(
+async def test_a_run_that_cannot_be_sent_for_keeps_nobody_from_its_work(
     clock: Place,
     app: AsyncDuly,
     queue: AsyncQueue,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The server is full: what is there is handed out, and the slot is sent for when there is room."""
+    """The server is full: what is there is handed out, and the run is sent for when there is room."""
     await app.schedule(queue.name, queue, "of the schedule", every=HOUR)
-    slot = next_slot(clock, HOUR)
+    run = next_run(clock, HOUR)
     await take(queue)
     await queue.send("sent")
-    await advance_to(clock, slot)
+    await advance_to(clock, run)
     run_now = app._link.run_now
 
     async def full(call: Any) -> Any:
@@ -567,7 +567,7 @@ async def test_a_slot_that_cannot_be_sent_for_keeps_nobody_from_its_work(
         patch.setattr(app._link, "run_now", full)
         assert await take_bodies(queue) == ["sent"]
         assert await take_bodies(queue) == []
-    assert await take_slots(queue) == [slot]
+    assert await take_runs(queue) == [run]
     assert len([record for record in caplog.records if "it is retried" in record.getMessage()]) == 1
 
 
@@ -575,12 +575,12 @@ async def test_a_slot_that_cannot_be_sent_for_keeps_nobody_from_its_work(
 async def test_a_receive_that_is_cancelled_while_it_fires_holds_nothing(
     clock: Place, app: AsyncDuly, queue: AsyncQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I1: what the claim took is given back, and the slot is sent for once."""
+    """I1: what the claim took is given back, and the run is sent for once."""
     await app.schedule(queue.name, queue, "of the schedule", every=HOUR)
-    slot = next_slot(clock, HOUR)
+    run = next_run(clock, HOUR)
     await take(queue)
     await queue.send("sent")
-    await advance_to(clock, slot)
+    await advance_to(clock, run)
     is_firing, may_fire = asyncio.Event(), asyncio.Event()
     run_now = app._link.run_now
 
