@@ -16,7 +16,7 @@ PARTS = sorted(FOLDER.glob("*.lua"))
 every_part = pytest.mark.parametrize("path", PARTS, ids=lambda path: path.stem)
 
 _WRITES = "ZADD|ZREM|HSET|HDEL|HINCRBY|DEL|UNLINK|PERSIST|PEXPIRE"
-_WRITTEN = re.compile(rf"redis\.p?call\('(?:{_WRITES})', keys\.(\w+)|\b(?:leave_token|keep_\w+)\(keys\.(\w+)")
+_WRITTEN = re.compile(rf"redis\.p?call\('(?:{_WRITES})', keys\.(\w+)|\b(?:leave_wake_token|keep_\w+)\(keys\.(\w+)")
 _DECLARED = re.compile(r"\blocal (?:function )?([\w, ]+)|\bfor ([\w, ]+) (?:in|=)|\bfunction [\w.]*\(([\w, ]*)")
 _ASSIGNED = re.compile(r"^ *(?!local\b|for\b)([\w.\[\]#+, ]+?) = ", re.MULTILINE)
 

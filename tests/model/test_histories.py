@@ -141,7 +141,7 @@ MUTANTS = [
         "replace",
         "replace",
         "send_checked",
-        "if leave_lane(plan.keys, id, record, plan.now) then\n    leave_token(plan.keys.wake)",
+        "if leave_lane(plan.keys, id, record, plan.now) then\n    leave_wake_token(plan.keys.wake)",
         "if leave_lane(plan.keys, id, record, plan.now) then",
     ),
     ("redrive_at_end", "redrive", "redrive", "if owner == id and at_end then", "if false then"),

@@ -180,7 +180,10 @@ MUTANTS = [
         id="tidy does not count the bytes that it frees",
     ),
     pytest.param(
-        "tidy", "take_token_if_empty(keys.wake, keys.msgs, keys.meta)", "", id="tidy leaves a token in an empty queue"
+        "tidy",
+        "take_wake_token_if_empty(keys.wake, keys.msgs, keys.meta)",
+        "",
+        id="tidy leaves a token in an empty queue",
     ),
     # Lanes.
     pytest.param(
@@ -196,7 +199,7 @@ MUTANTS = [
     pytest.param("finish", "#held.owners > 0 and hand_on(keys, held.owners, now)", "false", id="finish keeps the lane"),
     pytest.param(
         "finish",
-        "hand_on(keys, held.owners, now) then\n    leave_token(keys.wake)",
+        "hand_on(keys, held.owners, now) then\n    leave_wake_token(keys.wake)",
         "hand_on(keys, held.owners, now) then",
         id="nobody is told that finish handed a lane on",
     ),

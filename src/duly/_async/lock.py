@@ -42,17 +42,18 @@ class AsyncLock:
         self._keys = LockKeys(namespace, name)
         self._on_busy = on_busy
         self._holder = holder
-        self._token: str | None = None
+        self._lock_token: str | None = None
         self._ends_at = 0.0
         self._is_lost = False
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}, {'not held' if self._token is None else f'fence {self.fence}'}>"
+        state = "not held" if self._lock_token is None else f"fence {self.fence}"
+        return f"<{type(self).__name__} {self.name!r}, {state}>"
 
     @property
     def lost(self) -> bool:
         """Whether the lock ended before its block did. It is estimated inside the block, and certain after it."""
-        return self._is_lost or (self._token is not None and time.monotonic() >= self._ends_at)
+        return self._is_lost or (self._lock_token is not None and time.monotonic() >= self._ends_at)
 
     async def extend(self, seconds: Seconds) -> None:
         """Set the end of the lock to `seconds` from now. Safe to repeat.
@@ -61,10 +62,10 @@ class AsyncLock:
         """
         with about("lock", self.name):
             ttl = checked_positive_seconds(seconds, "seconds")
-        if self._token is None:
+        if self._lock_token is None:
             raise UsageError(f"lock {self.name!r} is not held: extend it inside its block")
         ends_at = time.monotonic() + ttl
-        if self._is_lost or not await self._link.run(ops.prolong(self._keys, self._token, ttl, self._kept)):
+        if self._is_lost or not await self._link.run(ops.prolong(self._keys, self._lock_token, ttl, self._kept)):
             self._is_lost = True
             raise replies.lock_lost(self.name)
         self._ends_at = ends_at
@@ -87,11 +88,11 @@ class AsyncLock:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        token, self._token = self._token, None
-        if token is None:
+        lock_token, self._lock_token = self._lock_token, None
+        if lock_token is None:
             return
         try:
-            is_freed = await uninterrupted(self._link.run_now(ops.unlock(self._keys, token, self._kept)))
+            is_freed = await uninterrupted(self._link.run_now(ops.unlock(self._keys, lock_token, self._kept)))
         except DulyError as trouble:  # the block has succeeded, and the lock expires
             self._is_lost = self._is_lost or time.monotonic() >= self._ends_at
             _LOG.warning("lock %r could not be freed, it will expire: %s", self.name, trouble)
@@ -101,14 +102,14 @@ class AsyncLock:
             _LOG.warning("%s", replies.lock_lost(self.name))
 
     async def _try_to_take(self) -> replies.LockState:
-        token, began_at = secrets.token_hex(8), time.monotonic()
+        lock_token, began_at = secrets.token_hex(8), time.monotonic()
         by = f"{self._link.consumer}{self._holder}"
 
         async def give_back(state: replies.LockState) -> None:
             if state.fence:
-                await self._link.run_now(ops.unlock(self._keys, token, self._kept))
+                await self._link.run_now(ops.unlock(self._keys, lock_token, self._kept))
 
-        call = ops.lock(self._keys, token, self._ttl, by, self._kept)
+        call = ops.lock(self._keys, lock_token, self._ttl, by, self._kept)
         # --- async only
         state: replies.LockState = await uninterrupted(self._link.run_now(call), give_back)
         # --- sync only
@@ -116,7 +117,12 @@ class AsyncLock:
         # --- end
         if state.fence:
             # Counted from before the call, so that the estimate is never too late.
-            self._token, self.fence, self._ends_at, self._is_lost = token, state.fence, began_at + self._ttl, False
+            self._lock_token, self.fence, self._ends_at, self._is_lost = (
+                lock_token,
+                state.fence,
+                began_at + self._ttl,
+                False,
+            )
         return state
 
     def _refusal(self, state: replies.LockState) -> Exception:

@@ -401,19 +401,19 @@ def workers(keys: RegistryKeys) -> Call[list[WorkerInfo]]:
     return Call(keys.script("workers"), keys, [], registry.read_workers)
 
 
-def lock(keys: LockKeys, token: str, ttl: float, by: str, kept: float) -> Call[replies.LockState]:
+def lock(keys: LockKeys, lock_token: str, ttl: float, by: str, kept: float) -> Call[replies.LockState]:
     """Take a lock if it is free, or return its holder. `kept`: seconds for which the call can be repeated."""
-    return Call(keys.script("lock"), keys, [token, microseconds(ttl), by, _milliseconds(kept)], replies.lock_state)
+    return Call(keys.script("lock"), keys, [lock_token, microseconds(ttl), by, _milliseconds(kept)], replies.lock_state)
 
 
-def unlock(keys: LockKeys, token: str, kept: float) -> Call[bool]:
+def unlock(keys: LockKeys, lock_token: str, kept: float) -> Call[bool]:
     """Free a lock. False: it was lost."""
-    return Call(keys.script("unlock"), keys, [token, _milliseconds(kept)], replies.is_one)
+    return Call(keys.script("unlock"), keys, [lock_token, _milliseconds(kept)], replies.is_one)
 
 
-def prolong(keys: LockKeys, token: str, ttl: float, kept: float) -> Call[bool]:
+def prolong(keys: LockKeys, lock_token: str, ttl: float, kept: float) -> Call[bool]:
     """Let a lock end `ttl` seconds from now. False: it was lost."""
-    return Call(keys.script("prolong"), keys, [token, microseconds(ttl), _milliseconds(kept)], replies.is_one)
+    return Call(keys.script("prolong"), keys, [lock_token, microseconds(ttl), _milliseconds(kept)], replies.is_one)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -34,6 +34,6 @@ end
 local meta = redis.call('HMGET', META, 'acked', 'bytes', 'limited')
 redis.call('HSET', META, 'acked', (meta[1] or 0) + #ids, 'bytes', (meta[2] or 0) - held.size)
 if not announce_room(WAKE, META, meta[3]) then
-  take_token_if_empty(WAKE, MSGS, META)
+  take_wake_token_if_empty(WAKE, MSGS, META)
 end
 return answer(lost)

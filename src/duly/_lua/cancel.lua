@@ -45,8 +45,8 @@ redis.call('HINCRBY', keys.meta, 'cancelled', 1)
 announce_ends(keys, { id })
 local meta = redis.call('HMGET', keys.meta, 'clock', 'limited')
 if leave_lane(keys, id, record, tick(meta[1]), lease) then
-  leave_token(keys.wake)
+  leave_wake_token(keys.wake)
 elseif not (place == 'leased' and announce_room(keys.wake, keys.meta, meta[2])) then
-  take_token_if_empty(keys.wake, keys.msgs, keys.meta)
+  take_wake_token_if_empty(keys.wake, keys.msgs, keys.meta)
 end
 return answer(1)

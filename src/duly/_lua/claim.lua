@@ -17,7 +17,7 @@ ARGV     sequence     text
          after        text    watch: blocks if nothing is found | stay: blocks unless at its limit | pass: took a
                               token | leave
          suspects     text    with: like all others | none: skipped | alone: one, and nothing else, if it comes first
-         dead_kept    row     count, age: microseconds, bytes; of dead letters, -1 is no bound
+         dead_kept    row     count, age: microseconds, bytes; of dead letters, -1: no bound
          on_dead      text    continue: a dead letter frees its lane | block: it keeps its lane
          interval     number  microseconds from one delivery to the next, by the rate; 0: no rate
          in_flight    number  leases of the queue at the most; -1: any number
@@ -213,7 +213,7 @@ local reply = { state, now, next_us, fence, claim.ids, claim.records, claim.coun
 -- @only group
 reply[10] = {}
 if state == PASSED_OVER and #claim.reclaimed > 0 then
-  leave_token(WAKE) -- for a consumer that holds nothing; once, because all members hear the bell
+  leave_wake_token(WAKE) -- for a consumer that holds nothing; once, because all members hear the bell
 end
 if next_us ~= 0 and after ~= 'leave' then
   local group = find_group(STREAM, GROUP)
@@ -223,13 +223,13 @@ end
 -- @only queue
 local is_watching = next_us ~= 0 and (after == 'stay' or (after == 'watch' and taken == 0))
 if state == PASSED_OVER then
-  leave_token(WAKE) -- for a consumer that holds nothing
+  leave_wake_token(WAKE) -- for a consumer that holds nothing
 elseif is_watching then
   redis.call('DEL', WAKE) -- this consumer has found all that is due, and watches from now on
 elseif taken > 0 or next_us == 0 or (after == 'pass' and next_us > 0 and state ~= PAUSED) then
-  leave_token(WAKE) -- another consumer must watch due times and deadlines
+  leave_wake_token(WAKE) -- another consumer must watch due times and deadlines
 else
-  take_token_if_empty(WAKE, MSGS, META)
+  take_wake_token_if_empty(WAKE, MSGS, META)
 end
 -- @end
 answer({ fence, claim.ids }) -- stored even if empty: a late copy must not lease messages

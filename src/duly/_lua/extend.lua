@@ -40,6 +40,6 @@ end
 -- @end
 store_clock(META, now)
 if is_earlier then
-  leave_token(WAKE) -- no consumer watches the earlier deadline yet
+  leave_wake_token(WAKE) -- no consumer watches the earlier deadline yet
 end
 return answer(lost)

@@ -5,7 +5,7 @@ KEYS     call, msgs, leased, leases, counts, why, done, lanes, parked, wake, met
 ARGV     sequence   text
          digits     text
          keeps      flag    1: finished messages are kept in `done` | 0: they are removed
-         done_kept  row     count, age: microseconds, bytes; of finished messages, -1 is no bound
+         done_kept  row     count, age: microseconds, bytes; of finished messages, -1: no bound
          settles*   rows    id, fence, result: '' for none
 DRAINS   leases
 RETURNS  { position ... } of those whose lease was lost

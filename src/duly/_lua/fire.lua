@@ -47,5 +47,5 @@ if #offsets > 0 then
 end
 redis.call('HSET', SCHEDULES, name, written_head(created, after, last_slot, 0) .. plan_of(row))
 set_next_run(SLOTS, keys.meta, name, next_at >= 0 and next_at)
-leave_token(keys.wake) -- a consumer must watch the next run
+leave_wake_token(keys.wake) -- a consumer must watch the next run
 return answer(1)

@@ -128,9 +128,9 @@ end
 redis.call('HINCRBY', here.meta, 'moved', moved)
 redis.call('HINCRBY', here.meta, 'dead_bytes', 0 - freed)
 if has_next then
-  leave_token(here.wake)
+  leave_wake_token(here.wake)
 else
-  take_token_if_empty(here.wake, here.msgs, here.meta)
+  take_wake_token_if_empty(here.wake, here.msgs, here.meta)
 end
 store_clock(there.meta, now_there + moved - 1)
 redis.call('HINCRBY', there.meta, 'sent', moved)
@@ -145,6 +145,6 @@ if has_keys and not meta.keyed then
   redis.call('HSET', there.meta, 'keyed', 1)
 end
 if not meta.paused and not is_limited(meta.limited, now_there + moved - 1) then
-  leave_token(there.wake)
+  leave_wake_token(there.wake)
 end
 return answer(reply)

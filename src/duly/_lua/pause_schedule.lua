@@ -18,5 +18,5 @@ if not created then
 end
 redis.call('HSET', SCHEDULES, name, written_head(created, after, last, 1) .. plan_of(row))
 set_next_run(SLOTS, META, name, false)
-take_token_if_unused(WAKE, MSGS, SLOTS)
+take_wake_token_if_unused(WAKE, MSGS, SLOTS)
 return answer(1)

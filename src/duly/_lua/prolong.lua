@@ -2,20 +2,20 @@
 prolong -- set the end of a lock that the caller holds to now + ttl.
 
 KEYS     call, holder, wake
-ARGV     sequence  text
-         token     text    identifies the holding
-         ttl_us    number  microseconds
-         kept_ms   text    milliseconds that the record of the call is kept
+ARGV     sequence    text
+         lock_token  text    identifies the holding
+         ttl_us      number  microseconds
+         kept_ms     text    milliseconds that the record of the call is kept
 DRAINS   holder
 RETURNS  1  done
          0  the caller has lost the lock: it expired, or another caller holds it
-KEEPS    no message is touched; a stale token changes nothing.
+KEEPS    no message is touched; a stale lock token changes nothing.
 ]]
 -- @include lib/clock.lua
 -- @include lib/lock.lua
 
 local now = tick(false)
-if not has_lock(HOLDER, token, now) then
+if not has_lock(HOLDER, lock_token, now) then
   return 0
 end
 local before, ends = tonumber(redis.call('HGET', HOLDER, 'until')), now + ttl_us

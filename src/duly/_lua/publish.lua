@@ -5,7 +5,7 @@ The stream itself wakes consumers. Delayed publishes that are due enter first, s
 
 KEYS     call, stream, msgs, dedup, dedup_ends, dead, why, meta, waiting
 ARGV     sequence  text
-         kept      row     count, age: microseconds, bytes; of the stream, -1 is no bound
+         kept      row     count, age: microseconds, bytes; of the stream, -1: no bound
          is_plain  flag    1: every entry is one text, its JSON body | 0: see entries
          entries*  rows    dedup: '' for none, window: microseconds, texts: their number; followed by field, value ...
 RETURNS  { id ... } of the entries; for a duplicate, the id of the first entry with its dedup value

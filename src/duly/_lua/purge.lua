@@ -88,8 +88,8 @@ local bytes = { dead = 'dead_bytes', done = 'done_bytes' }
 redis.call('HINCRBY', keys.meta, bytes[state] or 'bytes', 0 - freed)
 redis.call('HINCRBY', keys.meta, state == 'done' and 'done_trimmed' or 'purged', purged)
 if has_next then
-  leave_token(keys.wake)
+  leave_wake_token(keys.wake)
 elseif not (state == 'leased' and announce_room(keys.wake, keys.meta, redis.call('HGET', keys.meta, 'limited'))) then
-  take_token_if_empty(keys.wake, keys.msgs, keys.meta)
+  take_wake_token_if_empty(keys.wake, keys.msgs, keys.meta)
 end
 return answer({ purged, left })

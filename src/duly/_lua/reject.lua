@@ -5,7 +5,7 @@ KEYS     call, msgs, leased, leases, counts, why, expires, dead, lanes, parked, 
          waiting*
 ARGV     sequence    text
          digits      text
-         dead_kept   row     count, age: microseconds, bytes; of dead letters, -1 is no bound
+         dead_kept   row     count, age: microseconds, bytes; of dead letters, -1: no bound
          has_failed  flag    1: the last attempt failed, which counts as a failure | 0: rejected
          on_dead     text    continue: a dead letter frees its lane | block: it keeps its lane
          settles*    rows    id, fence, reason, error, traceback
@@ -60,8 +60,8 @@ trim(keys, DEAD, 'dead_bytes', 'trimmed', kept, now, #held)
 announce_ends(keys, ids)
 store_clock(META, now)
 if has_next then
-  leave_token(WAKE)
+  leave_wake_token(WAKE)
 elseif not announce_room(WAKE, META, meta[2]) then
-  take_token_if_empty(WAKE, MSGS, META)
+  take_wake_token_if_empty(WAKE, MSGS, META)
 end
 return answer(lost)

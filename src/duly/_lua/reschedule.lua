@@ -51,5 +51,5 @@ if key and not was_delivered(counted) then
   hand_on(keys, { key, id }, now) -- it was never delivered: another of its lane may come first
 end
 store_clock(keys.meta, now)
-leave_token(keys.wake)
+leave_wake_token(keys.wake)
 return answer(1)

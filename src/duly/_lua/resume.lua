@@ -14,6 +14,6 @@ local needs_token = redis.call('HDEL', META, 'paused') == 1
 needs_token = needs_token and redis.call('HLEN', MSGS) > 0
 -- @end
 if needs_token then
-  leave_token(WAKE)
+  leave_wake_token(WAKE)
 end
 return answer(1)

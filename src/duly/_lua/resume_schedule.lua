@@ -23,6 +23,6 @@ if paused ~= 0 then
   store_clock(META, now)
   redis.call('HSET', SCHEDULES, name, written_head(created, now, last, 0) .. plan_of(row))
   set_next_run(SLOTS, META, name, now)
-  leave_token(WAKE)
+  leave_wake_token(WAKE)
 end
 return answer(1)

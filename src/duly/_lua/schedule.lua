@@ -30,6 +30,6 @@ store_clock(META, now)
 redis.call('HSET', SCHEDULES, name, written_head(now, now, 0, paused) .. plan)
 set_next_run(SLOTS, META, name, paused == 0 and now)
 if paused == 0 then
-  leave_token(WAKE) -- a consumer must compute the time of its first run
+  leave_wake_token(WAKE) -- a consumer must compute the time of its first run
 end
 return answer(1)

@@ -33,5 +33,5 @@ if is_known then
   free_acked(STREAM) -- this group may have been the last with unread entries
   -- @end
 end
-leave_token(WAKE)
+leave_wake_token(WAKE)
 return answer(1)

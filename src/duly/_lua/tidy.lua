@@ -6,9 +6,9 @@ does no harm, so the script keeps no call record.
 
 KEYS     msgs, counts, why, expires, dead, done, dedup, dedup_ends, lanes, parked, wake, meta, waiting*
 ARGV     digits      text
-         dead_kept   row     count, age: microseconds, bytes; of dead letters, -1 is no bound
+         dead_kept   row     count, age: microseconds, bytes; of dead letters, -1: no bound
          keeps_done  flag    1: trim `done` to the bounds that follow | 0: `done` is not touched
-         done_kept   row     count, age: microseconds, bytes; of finished messages, -1 is no bound
+         done_kept   row     count, age: microseconds, bytes; of finished messages, -1: no bound
 DRAINS   msgs
 RETURNS  1  there may be more to do
          0  nothing is left to do
@@ -36,5 +36,5 @@ if keeps_done then
   trim_some(keys.done, 'done_bytes', 'done_trimmed', bounds_of(done_kept.count, done_kept.age, done_kept.bytes))
 end
 is_more = close_windows(keys, now, WINDOWS_PER_CALL) == WINDOWS_PER_CALL or is_more
-take_token_if_empty(keys.wake, keys.msgs, keys.meta)
+take_wake_token_if_empty(keys.wake, keys.msgs, keys.meta)
 return is_more and 1 or 0

@@ -4,7 +4,7 @@ tidy_topic -- add due publishes to the stream, trim or free entries, and remove 
 Publishes and claims do the same. A repeat does no harm, so the script keeps no call record.
 
 KEYS     stream, msgs, dedup, dedup_ends, dead, why, meta, waiting
-ARGV     kept   row     count, age: microseconds, bytes; of the stream, -1 is no bound
+ARGV     kept   row     count, age: microseconds, bytes; of the stream, -1: no bound
          frees  flag    1: remove entries that every group has acked | 0: keep them
 DRAINS   msgs
 RETURNS  1  there may be more to do

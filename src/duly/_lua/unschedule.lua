@@ -13,5 +13,5 @@ KEEPS    I1 I6 I9
 
 local removed = redis.call('HDEL', SCHEDULES, name)
 set_next_run(SLOTS, META, name, false)
-take_token_if_unused(WAKE, MSGS, SLOTS)
+take_wake_token_if_unused(WAKE, MSGS, SLOTS)
 return answer(removed)

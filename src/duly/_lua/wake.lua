@@ -9,6 +9,6 @@ KEEPS    no message is touched; there is never a second token.
 -- @include lib/wake.lua
 
 if needs_watching(MSGS, META) then
-  leave_token(WAKE)
+  leave_wake_token(WAKE)
 end
 return 1

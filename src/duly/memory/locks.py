@@ -12,7 +12,7 @@ class Lock(QueueState):
 
     def __init__(self) -> None:
         super().__init__()
-        self.token: bytes | None = None
+        self.lock_token: bytes | None = None
         self.until_us: int = 0
         self.fence = 0
         self.by: bytes = b""
@@ -23,21 +23,21 @@ class Lock(QueueState):
 
     def free(self) -> None:
         """Remove the holder."""
-        self.token, self.until_us, self.by = None, 0, b""
+        self.lock_token, self.until_us, self.by = None, 0, b""
 
-    def has(self, token: bytes) -> bool:
-        """Return whether the holder of this token has the lock now."""
-        return self.token == token and self.until_us > self.server_us
+    def has(self, lock_token: bytes) -> bool:
+        """Return whether the holder of this lock token has the lock now."""
+        return self.lock_token == lock_token and self.until_us > self.server_us
 
 
 def lock(lock: Lock, args: list[bytes]) -> Kept:
     """Take a lock that is free, or return its holder."""
-    token, ttl_us, by = args[0], int(args[1]), args[2]
+    lock_token, ttl_us, by = args[0], int(args[1]), args[2]
     now = lock.server_us
     if lock.until_us > now:
-        fence = lock.fence if lock.token == token else 0
+        fence = lock.fence if lock.lock_token == lock_token else 0
         return Kept([fence, lock.until_us - now, lock.by])
-    lock.token, lock.until_us, lock.by = token, now + ttl_us, by
+    lock.lock_token, lock.until_us, lock.by = lock_token, now + ttl_us, by
     lock.fence = max(now, lock.fence + 1)
     return Kept([lock.fence, ttl_us, by])
 
@@ -52,8 +52,8 @@ def unlock(lock: Lock, args: list[bytes]) -> Kept | int:
 
 def prolong(lock: Lock, args: list[bytes]) -> Kept | int:
     """Set the end of a lock that the caller has to a duration from now."""
-    token, ends = args[0], lock.server_us + int(args[1])
-    if not lock.has(token):
+    lock_token, ends = args[0], lock.server_us + int(args[1])
+    if not lock.has(lock_token):
         return 0
     lock.until_us = ends
     return Kept(1)

@@ -34,7 +34,7 @@ _SUSPECT_POLL: Final = 0.1
 _EXCESS_AFTER: Final = 1.0
 """Seconds after which messages that were claimed ahead are released, if handlers have become slow."""
 
-_MAX_TOKENS: Final = 16
+_MAX_WAKE_TOKENS: Final = 16
 """Wake tokens held at once. Their queues are claimed from one by one, so other workers are faster with the rest."""
 
 _TAKE_EVERY: Final = 0.005
@@ -133,7 +133,7 @@ class Fetcher:
         """End. Pass on wake tokens and timers, so that another worker claims from these queues."""
         timers = [source for source in self._sources if source.is_watched and source.has_timer]
         for source in dict.fromkeys([*self._pending_wakeups, *timers, *await self._watcher.aclose()]):
-            await self._pass_token_on(source)
+            await self._pass_wake_token_on(source)
 
     # Choosing the next claim
 
@@ -194,13 +194,13 @@ class Fetcher:
 
     def _note_woken(self) -> None:
         for source in self._watcher.woken():
-            self._note_token(source)
+            self._note_wake_token(source)
 
-    def _note_token(self, source: Source) -> None:
+    def _note_wake_token(self, source: Source) -> None:
         if source.wake_state is not None:
             source.wake_state.is_woken = True
         else:
-            source.has_timer = True  # if no slot is free, the token is passed on
+            source.has_timer = True  # if no slot is free, the wake token is passed on
             self._pending_wakeups[source] = None
         self._make_ready(source)
 
@@ -353,7 +353,7 @@ class Fetcher:
             self._watcher.note_rested(now)
         if not self._watcher.is_complete:
             for source in await self._watch_more(is_full=is_full):
-                self._note_token(source)
+                self._note_wake_token(source)
                 self.notify_change()
         if not is_full and self._watcher.check_at <= now:
             for source in await self._watcher.missed(now):
@@ -368,7 +368,7 @@ class Fetcher:
         if now >= self._take_at and not self._watcher.is_complete:
             self._take_at = now + _TAKE_EVERY
             for source in await self._watcher.take(self._pool_room()):
-                self._note_token(source)
+                self._note_wake_token(source)
         if now >= self._watcher.check_at:
             for source in await self._watcher.missed(now):
                 self._make_ready(source)
@@ -381,7 +381,7 @@ class Fetcher:
             await self._watcher.watch_groups()
             return await self._watcher.watch_some(open_batches)
         unclaimed = sum(source in self._ready for source in self._pending_wakeups)
-        return await self._watcher.watch_all(min(self._pool_room(), _MAX_TOKENS - unclaimed))
+        return await self._watcher.watch_all(min(self._pool_room(), _MAX_WAKE_TOKENS - unclaimed))
 
     def _is_full(self, now: float) -> bool:
         """Return whether no message of any queue could be claimed."""
@@ -437,11 +437,11 @@ class Fetcher:
         else:
             self._note_full(source)
         if source.has_timer:
-            await self._pass_token_on(source)
+            await self._pass_wake_token_on(source)
             source.has_timer = False
         self._pending_wakeups.pop(source, None)
 
-    async def _pass_token_on(self, source: Source) -> None:
+    async def _pass_wake_token_on(self, source: Source) -> None:
         """Leave a wake token if the queue has messages: another worker claims, and keeps the due times."""
         try:
             await source.link.run_now(ops.wake(source.keys))

@@ -47,7 +47,7 @@ class Source:
         self.has_timer = False
         """Whether this worker has the wake token, or keeps a due time or the end of a lease.
 
-        It must claim, or pass the token on.
+        It must claim, or pass the wake token on.
         """
         self.claims_at: float = math.inf
         """When the last claim expected more messages, by the server's clock and in microseconds."""

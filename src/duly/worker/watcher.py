@@ -130,7 +130,7 @@ class Watcher:
         return found
 
     async def watch_groups(self) -> None:
-        """Watch all groups that want it. This takes no tokens, so a full worker may do it."""
+        """Watch all groups that want it. This takes no wake tokens, so a full worker may do it."""
         for bundle in [bundle for bundle in self._incomplete if bundle.has_groups]:
             del self._incomplete[bundle]
             await bundle.waiter.watch(0)

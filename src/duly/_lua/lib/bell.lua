@@ -2,9 +2,9 @@
 -- plain XADD wakes them. The same XREAD waits for a bell: a stream of one entry, which is rung for changes that add no
 -- entry. A bell wakes all waiting consumers, so no consumer has to pass it on.
 
--- @include lib/token.lua
+-- @include lib/wake_token.lua
 
-local function take_token_if_empty()
+local function take_wake_token_if_empty()
   -- A bell stays: only delete removes it.
 end
 

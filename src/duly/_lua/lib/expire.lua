@@ -10,7 +10,7 @@ local EXPIRED_PER_CALL = 100 -- in addition to the number that the call adds
 local function drop_expired(keys, id, record, now)
   stop_waiting(keys, id, record)
   if leave_lane(keys, id, record, now) then
-    leave_token(keys.wake)
+    leave_wake_token(keys.wake)
   end
   free_dedup(keys, id, record)
   forget(keys, id)

@@ -60,8 +60,8 @@ local function finish(keys, held, results, keep, now, result_until)
   local meta = redis.call('HMGET', keys.meta, 'acked', 'bytes', 'limited')
   redis.call('HSET', keys.meta, 'acked', (meta[1] or 0) + #held.ids, 'bytes', (meta[2] or 0) - held.size)
   if #held.owners > 0 and hand_on(keys, held.owners, now) then
-    leave_token(keys.wake)
+    leave_wake_token(keys.wake)
   elseif not announce_room(keys.wake, keys.meta, meta[3]) then
-    take_token_if_empty(keys.wake, keys.msgs, keys.meta)
+    take_wake_token_if_empty(keys.wake, keys.msgs, keys.meta)
   end
 end

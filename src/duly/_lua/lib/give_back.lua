@@ -46,6 +46,6 @@ local function give_back(counter, move, refusal_of)
   end
   store_clock(keys.meta, now + #held - 1)
   redis.call('HINCRBY', keys.meta, counter, #held)
-  leave_token(keys.wake)
+  leave_wake_token(keys.wake)
   return answer(lost)
 end

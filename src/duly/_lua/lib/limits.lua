@@ -8,7 +8,7 @@ local function announce_room(wake, meta, limited)
     return false
   end
   redis.call('HDEL', meta, 'limited')
-  leave_token(wake)
+  leave_wake_token(wake)
   return true
 end
 

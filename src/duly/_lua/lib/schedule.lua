@@ -39,8 +39,8 @@ local function set_next_run(slots, meta, name, at)
   end
 end
 
--- Removes the token of a queue that has neither messages nor active schedules (I9).
-local function take_token_if_unused(wake, msgs, slots)
+-- Removes the wake token of a queue that has neither messages nor active schedules (I9).
+local function take_wake_token_if_unused(wake, msgs, slots)
   if redis.call('HLEN', msgs) == 0 and redis.call('ZCARD', slots) == 0 then
     redis.call('DEL', wake)
   end

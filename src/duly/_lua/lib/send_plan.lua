@@ -27,7 +27,7 @@ local function leave_waiting(plan, id, record, key, member)
     stop_waiting(plan.keys, id, record) -- it may have been given its lane since, and have moved
   end
   if leave_lane(plan.keys, id, record, plan.now) then
-    leave_token(plan.keys.wake)
+    leave_wake_token(plan.keys.wake)
   end
 end
 

@@ -78,6 +78,6 @@ local function store(keys, meta, now, ahead, offsets, renamed, on_stored)
   end
   redis.call('HINCRBY', keys.meta, 'bytes', size)
   if is_next and not meta.paused and not is_limited(meta.limited, clock) then
-    leave_token(keys.wake)
+    leave_wake_token(keys.wake)
   end
 end

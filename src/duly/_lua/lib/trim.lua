@@ -28,7 +28,7 @@ local function trim(keys, place, size_field, counter, keep, now, added)
     end
     freed = freed + redis.call('HSTRLEN', keys.msgs, id)
     if may_block and leave_lane(keys, id, redis.call('HGET', keys.msgs, id), now) then
-      leave_token(keys.wake)
+      leave_wake_token(keys.wake)
     end
     redis.call('ZREM', place, id)
     redis.call('HDEL', keys.msgs, id)

@@ -1,6 +1,6 @@
 -- Part of audit: messages without a body or a place, and those that cannot be delivered.
 -- READS    why; source
--- CHANGES  leases, why, dead, done, and as lib/audit/moves.lua says; in groups as lib/audit/stream_bodies.lua says
+-- CHANGES  leases, why, dead, done, and those of lib/audit/moves.lua; in groups those of lib/audit/stream_bodies.lua
 -- GIVES    check_nowhere(id, record); check_bodiless(id, place); check_damaged and check_bad_id(id, record, place)
 
 -- @only group

@@ -30,7 +30,7 @@ do
   -- Lets consumers claim at once. The next claim stores again how long the rate holds them back.
   local function clear_limit()
     if redis.call('HDEL', keys.meta, 'limited') == 1 then
-      leave_token(keys.wake)
+      leave_wake_token(keys.wake)
     end
   end
 

@@ -1,6 +1,6 @@
 -- Part of audit, for topics: delayed publishes, and keys that only queues and groups have.
 -- READS    msgs; NO_KEYS_OF_TOPICS
--- CHANGES  msgs, why, waiting*, dead, NO_KEYS_OF_TOPICS, and as lib/audit/moves.lua says
+-- CHANGES  msgs, why, waiting*, dead, NO_KEYS_OF_TOPICS, and those of lib/audit/moves.lua
 -- GIVES    check_entered(id, places); check_dead_but_sound(id, record, place); check_why_of_delayed(id, stored);
 --          check_keys_of_queues()
 

@@ -1,6 +1,6 @@
 -- Part of audit: a message that is dead or done.
 -- READS    why, leases, lanes, counts; now
--- CHANGES  why, dead, done, leases, and as lib/audit/moves.lua says
+-- CHANGES  why, dead, done, leases, and those of lib/audit/moves.lua
 -- GIVES    check_ended(id, record, place)
 
 local check_ended

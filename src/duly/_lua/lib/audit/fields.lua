@@ -110,7 +110,7 @@ do
     end
     local function set_priorities()
       redis.call('HSET', keys.meta, 'priorities', right)
-      leave_token(keys.wake)
+      leave_wake_token(keys.wake)
     end
     for _, name in ipairs(unnamed) do
       fault(name, 'a priority that no claim looks at', set_priorities)
@@ -131,7 +131,7 @@ do
     if not string.find(in_use, tostring(priority), 1, true) then
       fault('waiting' .. priority, 'a priority that no claim looks at', function()
         redis.call('HSET', keys.meta, 'priorities', with_priority(in_use, priority))
-        leave_token(keys.wake)
+        leave_wake_token(keys.wake)
       end)
     end
     if is_live and #record > LARGE and not large then

@@ -1,6 +1,6 @@
 -- Part of audit: lanes, and the messages parked in them.
 -- READS    msgs, counts, lanes, parked; repair, cursor
--- CHANGES  lanes, parked, leases, and as lib/audit/moves.lua says
+-- CHANGES  lanes, parked, leases, and those of lib/audit/moves.lua
 -- GIVES    check_own_lane(id, key, lane); check_lane(key, stored); check_parked_scores(); check_parked_member(member)
 --          before the check of the parked message itself, check_lane_ahead(id, key) after it
 

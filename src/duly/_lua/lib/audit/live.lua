@@ -1,6 +1,6 @@
 -- Part of audit: a sound message that waits, is parked or is leased.
 -- READS    leases, leased, expires, counts, why, lanes; now
--- CHANGES  leases, leased, expires, counts, waiting*, wake, and as lib/audit/moves.lua and lib/audit/lanes.lua say
+-- CHANGES  leases, leased, expires, counts, waiting*, wake, and those of lib/audit/moves.lua and lib/audit/lanes.lua
 -- GIVES    check_live(id, record, place); check_expiry(id, record, is_waiting)
 
 local check_live, check_expiry
@@ -72,7 +72,7 @@ do
     end
     fault(id, 'waits for a wrong time', function()
       redis.call('ZADD', place.key, own, id)
-      leave_token(keys.wake)
+      leave_wake_token(keys.wake)
     end)
   end
 

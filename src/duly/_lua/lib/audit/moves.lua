@@ -1,7 +1,7 @@
 -- Part of audit: the moves that a repair makes.
 -- READS    counts, why, meta; now
 -- CHANGES  leased, leases, waiting*, expires, counts, why, wake, meta: `priorities` and `clock`; dead and its counters,
---          as lib/bury.lua says; the place that remove_from() is given; of a group the pending list
+--          as in lib/bury.lua; the place that remove_from() is given; of a group the pending list
 -- GIVES    end_lease(id); requeue(id, record); remove_rows(id); bury_flawed(id, record, size);
 --          remove_from(place, id)
 
@@ -21,7 +21,7 @@ do
     if has(flags_of(record), FLAG_TTL) then
       redis.call('ZADD', keys.expires, expiry_of(record), id)
     end
-    leave_token(keys.wake)
+    leave_wake_token(keys.wake)
   end
 
   function remove_rows(id)

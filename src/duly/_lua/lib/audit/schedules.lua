@@ -25,7 +25,7 @@ do
     if paused == 0 and not has_slot then
       fault(name, 'a schedule that nobody looks at', function()
         set_next_run(keys.slots, keys.meta, name, now)
-        leave_token(keys.wake)
+        leave_wake_token(keys.wake)
       end)
     elseif paused == 1 and has_slot then
       fault(name, 'a paused schedule that is looked at', function()
@@ -43,7 +43,7 @@ do
     elseif not (at >= 0 and at <= now + LONGEST_US and at == math.floor(at)) then
       fault(name, 'a slot at no time', function()
         set_next_run(keys.slots, keys.meta, name, now)
-        leave_token(keys.wake)
+        leave_wake_token(keys.wake)
       end)
     end
   end
@@ -53,7 +53,7 @@ do
     if tonumber(first[2]) ~= tonumber(noted or nil) then
       fault('slot', 'the next slot is noted wrong', function()
         set_next_run(keys.slots, keys.meta, '', false)
-        leave_token(keys.wake)
+        leave_wake_token(keys.wake)
       end)
     end
   end

@@ -1,6 +1,6 @@
 -- Part of audit, for groups: messages whose body the stream may still have.
 -- READS    why; the stream; now
--- CHANGES  msgs, lanes, wake, and as lib/audit/moves.lua says
+-- CHANGES  msgs, lanes, wake, and those of lib/audit/moves.lua
 -- GIVES    check_entry(id, place); check_overwritten(id, place)
 
 -- @include lib/audit/stream_entries.lua
@@ -20,7 +20,7 @@ do
         redis.call('HSET', keys.msgs, id, record)
         -- A damaged letter kept its lane, because its key could not be read.
         if is_dead_as(keys.why, id, 'damaged') and leave_lane(keys, id, record, now) then
-          leave_token(keys.wake)
+          leave_wake_token(keys.wake)
         end
       end)
     end
