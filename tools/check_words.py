@@ -20,20 +20,20 @@ SOURCE: Final = ROOT / "src/duly"
 GENERATED: Final = SOURCE / "_sync"
 
 CEILINGS: Final[Mapping[str, int]] = {
-    "_async": 1,
-    "_core": 14,
-    "_lua": 29,
+    "_async": 0,
+    "_core": 9,
+    "_lua": 10,
     "acl": 0,
     "bench": 0,
     "cli": 0,
     "demo": 0,
     "doctor": 0,
-    "duly": 5,
+    "duly": 0,
     "embedded": 0,
     "memory": 0,
     "testing": 0,
-    "web": 13,
-    "worker": 1,
+    "web": 0,
+    "worker": 0,
 }
 """The highest count for each package. It is only ever lowered."""
 

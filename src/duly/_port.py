@@ -166,7 +166,7 @@ def summary_of(rows: Sequence[PendingMessage], limit: int, *, is_group: bool) ->
 
 
 def is_position(id_: str, score: int) -> bool:
-    """Tell whether a list can continue after this id and score."""
+    """Return whether a list can continue after this id and score."""
     return score != publishing.UNREAD[0] or publishing.is_id(id_)
 
 

@@ -1,4 +1,4 @@
-"""Effects elsewhere that must not happen twice: a payment, a mail, a call of somebody's API."""
+"""Effects elsewhere that must not happen twice: a payment, a mail, a call of an external API."""
 
 from collections.abc import Awaitable, Generator
 from typing import Any, NoReturn, overload
@@ -23,9 +23,9 @@ def once(d: AsyncDelivery, name: str, ttl: Seconds) -> Awaitable[bool]: ...
 def once(d: Delivery | AsyncDelivery, name: str, ttl: Seconds) -> bool | Awaitable[bool]:
     """Ask whether this delivery may cause the effect `name`, which happens at most once in `ttl` seconds.
 
-    True for the first that asks, and again for a later delivery of the same message if this one is given back by
-    whoever has it (retry, defer, release). False for everybody else, and for the message itself once its
-    consumer has died: nobody knows then whether the effect has happened. Await it for an AsyncDelivery.
+    True for the first delivery that asks. True for a later delivery of the same message as well, if the consumer gave
+    this one back (retry, defer, release). False for every other message, and for the message itself once its consumer
+    has died: the effect may have happened. Await it for an AsyncDelivery.
     """
     if not isinstance(d, Delivery | AsyncDelivery):
         raise UsageError(f"once needs a delivery, not {d!r}")

@@ -539,7 +539,7 @@ def test_when_the_first_effect_fails_after_all_nothing_has_happened(strict: Comm
     code, position, why = strict.queue.call(call, sequence=100)
 
     assert (code, position) == (IMPOSSIBLE, 1)
-    assert b"the server says" in why
+    assert b"the server replied" in why
     assert strict.queue.call(call, sequence=100) == [code, position, why]
     assert _without_clock(strict.queue.dump()) == before
     assert other.dump().msgs == {}

@@ -98,7 +98,7 @@ def test_a_text_that_is_no_fault_is_refused() -> None:
 
 
 def test_an_explained_fault_equals_the_bare_one_and_reads_as_a_sentence() -> None:
-    fault = faults.explained("bytes", faults.WRONG_BYTES, "it says 1, and 2 are stored")
+    fault = faults.explained("bytes", faults.WRONG_BYTES, "it counts 1, and 2 are stored")
 
     assert fault == AuditFault("bytes", faults.WRONG_BYTES)
-    assert str(fault).startswith("bytes: counts wrong bytes (it says 1, and 2 are stored). Bounds by bytes would be")
+    assert str(fault).startswith("bytes: counts wrong bytes (it counts 1, and 2 are stored). Bounds by bytes would be")

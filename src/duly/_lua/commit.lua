@@ -5,7 +5,7 @@ KEYS     call, msgs, leased, leases, counts, why, done, lanes, parked, wake, met
          others*: per target the keys of send_checked, per topic those of publish, without `call`; then the user's
 ARGV     sequence      text
          keeps         flag    1: finished messages are kept in `done` | 0: they are removed
-         done_kept     row     count, age: microseconds, bytes; of finished messages, -1 is no bound
+         done_kept     row     count, age: microseconds, bytes; of finished messages, -1: no bound
          digits        text    of `waiting*`, here and in each target
          settles       row     id, fence, result: '' for none; stored if finished messages are kept
          result_in     number  microseconds within which keep_result may store the result; 0: there is none
@@ -162,11 +162,11 @@ local now = own_plan and own_plan.now or tick(redis.call('HGET', keys.meta, 'clo
 store_clock(keys.meta, now)
 local replies, failed, failure = checks.carry_out_effects(effects)
 if failed == 1 then
-  return answer({ IMPOSSIBLE, failed, 'the server says ' .. failure })
+  return answer({ IMPOSSIBLE, failed, 'the server replied ' .. failure })
 elseif failed then
   local begin = 'ERR the commit is HALF DONE: effect ' .. failed .. ', ' .. effects[failed].name .. ', failed after '
   local rest = 'the effects before it were carried out, and nothing else was; the message is still leased. '
-  return redis.error_reply(begin .. rest .. 'The server says ' .. failure)
+  return redis.error_reply(begin .. rest .. 'The server replied ' .. failure)
 end
 local kept = keeps and bounds_of(done_kept.count, done_kept.age, done_kept.bytes)
 finish(keys, held, { settles.result }, kept, now, result_in > 0 and now + result_in or nil)

@@ -5,7 +5,7 @@
     ARGV     sequence  text
              limit     number  messages at the most
              renews    flag    a later deadline stays
-             keep      row     count, age: microseconds, bytes; -1 is no bound
+             keep      row     count, age: microseconds, bytes; -1: no bound
              settles*  rows    id, fence, delay: microseconds, reason
     DRAINS   leases
     REPEATS  with the messages as they are now

@@ -107,7 +107,7 @@ class Auditor:
 
 def _explained(wrong: dict[str, tuple[int, int]]) -> list[AuditFault]:
     return [
-        faults.explained(name, faults.WRONG_BYTES, f"it says {counted:,}, and {real:,} are stored")
+        faults.explained(name, faults.WRONG_BYTES, f"it counts {counted:,}, and {real:,} are stored")
         for name, (counted, real) in wrong.items()
     ]
 

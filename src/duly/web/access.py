@@ -24,7 +24,7 @@ _SESSION: Final = re.compile(r"(?P<until>[0-9]{1,12})\.(?P<signature>[0-9a-f]{64
 
 
 def sees_payloads(role: Role | None) -> bool:
-    """Tell whether a role may see bodies, headers, results, errors and reasons."""
+    """Return whether a role may see bodies, headers, results, errors and reasons."""
     return role is not None and ROLES.index(role) >= ROLES.index("operator")
 
 

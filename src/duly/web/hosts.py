@@ -47,7 +47,7 @@ def _normalized(name: str) -> str | None:
 
 
 def is_loopback(host: Host) -> bool:
-    """Tell whether a host is this machine by definition, without asking a name server."""
+    """Return whether a host is this machine by definition, without asking a name server."""
     if host.name in {"localhost", "[::1]"} or host.name.endswith(".localhost"):
         return True
     try:
@@ -57,7 +57,7 @@ def is_loopback(host: Host) -> bool:
 
 
 def is_origin_of(origin: str, scheme: str, host: Host) -> bool:
-    """Tell whether an origin is this scheme and host. The origin `null` matches none."""
+    """Return whether an origin is this scheme and host. The origin `null` matches none."""
     found = _ORIGIN.fullmatch(origin.lower())
     hosts = parse_host(found["host"]) if found else None
     if found is None or hosts is None or found["scheme"] != scheme:
@@ -74,7 +74,7 @@ class AllowedHosts:
         self._allow_any = allow_any
 
     def allows(self, host: Host) -> bool:
-        """Tell whether requests for this host are answered."""
+        """Return whether requests for this host are answered."""
         if self._allowed:
             return host in self._allowed or Host(host.name, None) in self._allowed
         return self._allow_any or is_loopback(host)

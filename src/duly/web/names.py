@@ -118,7 +118,7 @@ class Names:
 
 
 def _has_counts(stats: Any) -> bool:
-    """Tell whether any counter is not zero."""
+    """Return whether any counter is not zero."""
     return any(getattr(stats, each.name) for each in dataclasses.fields(stats))
 
 

@@ -71,7 +71,7 @@ class Problem(msgspec.Struct, omit_defaults=True):
     title: str
     status: int
     detail: str
-    """What happened, to which queue and message, and what to do."""
+    """The problem, its queue and message, and the way to fix it."""
     ids: list[str] = []
     """Messages that were stored nevertheless."""
 

@@ -52,7 +52,7 @@ def configured_token(option: str | None, environ: Mapping[str, str]) -> str | No
 def state_directory(environ: Mapping[str, str]) -> Path:
     """Return the directory for the state of this user."""
     state_home = Path(environ.get("XDG_STATE_HOME", ""))
-    if state_home.is_absolute():  # the XDG specification says to ignore relative paths
+    if state_home.is_absolute():  # the XDG specification: ignore relative paths
         return state_home / "duly"
     try:
         return Path.home() / ".local" / "state" / "duly"

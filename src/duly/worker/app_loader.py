@@ -137,7 +137,7 @@ def _is_target_missing(module_name: str, error: ModuleNotFoundError) -> bool:
 
 
 def _missing_text(module_name: str, missing: str | None, target: str) -> str:
-    text = f"no module named {missing!r}, for the target {target!r}: looked in {Path.cwd()} and on Python's path."
+    text = f"no module named {missing!r}, for the target {target!r}: searched {Path.cwd()} and Python's path."
     package, _, last = module_name.rpartition(".")
     if package and ":" not in target and missing == module_name:
         text += f" Did you mean {package}:{last}?"

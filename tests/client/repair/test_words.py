@@ -19,7 +19,7 @@ def test_a_counter_that_is_wrong_is_named_with_both_values(healthy: Healthy) -> 
     (fault,) = healthy.inbox.audit().faults
 
     assert (fault.id, fault.what) == ("dead_bytes", "counts wrong bytes")
-    assert fault.detail == f"it says 7, and {real} are stored"
+    assert fault.detail == f"it counts 7, and {real} are stored"
 
 
 def test_an_audit_is_readable_as_text(healthy: Healthy) -> None:

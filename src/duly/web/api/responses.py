@@ -33,7 +33,7 @@ class Sent(Struct, kw_only=True):
 
 
 class Paused(Struct):
-    """Who paused it. null: it is not paused."""
+    """The name of the caller that paused it. null: it is not paused."""
 
     paused: str | None
 

@@ -82,7 +82,7 @@ class _Tally:
                 port.log_dead(row[0], step.way.reason(row))
 
     def interrupted_by(self, error: DulyError) -> DulyError:
-        """Add to an error what was settled before. A repeated call reports those messages as lost."""
+        """Add to an error the messages that were settled before. A repeated call reports them as lost."""
         handled = self.settled + len(self.lost)
         if not handled:
             return error

@@ -62,7 +62,7 @@ class _ScrapeCache:
 
 
 def _accepts_openmetrics(accept: str) -> bool:
-    """Tell whether the client accepts OpenMetrics. Prometheus prefers it over plain text."""
+    """Return whether the client accepts OpenMetrics. Prometheus prefers it over plain text."""
     return any(each.partition(";")[0].strip().lower() == _OPENMETRICS for each in accept.split(","))
 
 

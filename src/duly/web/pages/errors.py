@@ -16,7 +16,7 @@ from duly.web.problems import TITLES, status_of
 _LOG: Final = logging.getLogger("duly")
 _UNAVAILABLE: Final = 503
 _NO_ANSWER: Final = "the server does not answer: nothing can be shown until it does"
-"""For pages. The error itself says that the call may have been run, which does not matter for reading."""
+"""For pages. The error itself adds that the call may have been run, which does not matter for reading."""
 
 
 def error_handlers() -> dict[Any, Any]:

@@ -188,13 +188,13 @@ async def list_messages(inbox: Inbox, state: Any, after: str | None) -> Listing:
     begin = None if after is None else decode_cursor(after, state)
     missing_id = begin if isinstance(begin, str) and await _has_left(inbox, state, begin) else None
     begin = begin if missing_id is None else None
-    newest = state in FINAL_STATES  # people look for the newest failures
+    newest = state in FINAL_STATES  # the newest failures matter most
     page = await inbox.list(state, limit=_PAGE_SIZE, after=begin, newest=newest)
     has_more = bool(page) and bool(await inbox.list(state, limit=1, after=page[-1], newest=newest))
     return Listing(state, page, encode_cursor(page[-1]) if has_more else None, begin is not None, missing_id)
 
 
 async def _has_left(inbox: Inbox, state: str, id_: str) -> bool:
-    """Tell whether a message has left the state. Then its id does not determine a position."""
+    """Return whether a message has left the state. Then its id does not determine a position."""
     found = await inbox.get(id_)
     return found is None or found.state != state
