@@ -1,105 +1,25 @@
-"""The same calls on the real scripts and on the memory engine, in random histories.
+"""Rules for random histories: the same calls on the real scripts and on the memory engine.
 
-After every step both must have answered the same, and what the real queue holds is checked against the
-invariants of docs/protocol.md and the table of moves. Both clocks stand still and are moved by the machine.
+`checked_queue.py` compares both after every step, and checks the state.
 """
 
 import itertools
-import struct
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
 from duly._core import codec, ops, replies, views
 from duly._core.call import Call
 from duly._core.effects import Effect
 from duly._core.outgoing import Outgoing
-from duly._core.verbs import MOVES
-from duly.memory.clock import Clock
-from duly.memory.engine import Engine, ErrorReply
-from duly.message import Audit
-from duly.options import Keep, OnDead, QueueOptions, interval_of
-from tests.binaries import Kind
-from tests.clock import ServerClock
-from tests.lua.harness import NOW, SECOND, Queue, State, Wire
-from tests.model import alike, following, tokens
-from tests.model.journal import Journal
-from tests.servers import Server
+from duly.options import Keep, OnDead, QueueOptions
+from tests.lua.harness import SECOND, State
+from tests.model.checked_queue import CRASH_LIMIT, STREAMS, CheckedQueue, Receipt, sequence_of
+from tests.model.world import World, check
 
-STREAMS: Final = (b"one", b"two")
-CALLS_FORGOTTEN: Final = 3600 * SECOND
-"""After this long a call is no longer known, and a repeat of it is a new one."""
-
-VERBS: Final[Mapping[str, frozenset[str]]] = {
-    "send": frozenset({"send"}),
-    "send_checked": frozenset({"send", "expire", "drop", "trim", "hand on"}),
-    "claim": frozenset({"claim", "crash", "expire", "trim", "hand on"}),
-    "ack": frozenset({"ack"}),
-    "finish": frozenset({"ack", "trim", "hand on"}),
-    "commit": frozenset({"ack", "send", "recycle", "expire", "drop", "trim", "hand on"}),  # recycle: its own id again
-    "reject": frozenset({"reject", "trim", "hand on"}),
-    "tidy": frozenset({"expire", "trim", "hand on"}),
-    # Those that give back hand a lane on when the body was lost meanwhile.
-    **{verb: frozenset({verb, "hand on"}) for verb in ("retry", "defer", "release", "recycle")},
-    **{verb: frozenset({verb, "hand on"}) for verb in ("cancel", "reschedule", "redrive", "purge")},
-    "extend": frozenset({"extend"}),
-    "progress": frozenset({"progress"}),
-    "keep_result": frozenset(),
-}
-"""What each script may do to messages; time passes in all of them."""
-
-NEW_LIFE: Final = frozenset({"send", "send_checked", "commit", "recycle", "redrive", "cancel", "purge"})
-"""After these a message may have fewer attempts than before."""
-
-
-CRASH_LIMIT: Final = 2
-PARKED_PER_CALL: Final = 1000
-
-
-class Broken(AssertionError):
-    """The real queue did what it must not."""
-
-
-class Accident(Exception):
-    """A script failed: that tells nothing about the machine's judgement."""
-
-
-def check(is_kept: bool, what: str, *seen: object) -> None:
-    if not is_kept:
-        raise Broken(f"{what}: {', '.join(map(repr, seen))}")
-
-
-@dataclass
-class World:
-    """The real server that all examples share, and its clock."""
-
-    server: Server
-    clock: ServerClock
-    wire: Wire
-    numbers: Iterator[int] = field(default_factory=itertools.count)
-
-
-@contextmanager
-def started_world(kind: Kind = "valkey", texts: Mapping[str, str] = {}) -> Iterator[World]:
-    """Start a server whose clock stands still. `texts` are scripts that differ from ours."""
-    with (
-        ServerClock() as clock,
-        Server(kind, environment=clock.environment()) as server,
-        Wire(server, texts) as wire,
-    ):
-        yield World(server, clock, wire)
-
-
-class Receipt(NamedTuple):
-    """A delivery that was made at some time: it may be settled, rightly or too late."""
-
-    id: str
-    fence: int
-    has_key: bool
+_NO_LEASE: Final = codec.Lease(-1, 0, 0, 0, "")
 
 
 class Draft(NamedTuple):
@@ -141,44 +61,8 @@ limits = st.sampled_from(
 states = st.sampled_from(("ready", "delayed", "parked", "parked", "leased", "dead", "done"))
 
 
-class QueueMachine(RuleBasedStateMachine):
-    """One queue, twice. Subclasses give the world."""
-
-    world: ClassVar[World]
-
-    def __init__(self) -> None:
-        super().__init__()
-        world = self.world
-        self.queue = Queue(world.wire, f"model{next(world.numbers)}", crash_limit=CRASH_LIMIT)
-        self.keys = self.queue.keys
-        self.counted = b"counted-of-" + self.keys.name.encode()
-        self.engine = Engine(Clock())
-        self.engine.clock.freeze()
-        self.now = NOW
-        self.sequences = dict.fromkeys(STREAMS, 0)
-        self.history: dict[bytes, list[tuple[Call[Any], int]]] = {stream: [] for stream in STREAMS}
-        self.receipts: list[Receipt] = []
-        self.ids: list[str] = []
-        self.lost_bodies: set[str] = set()
-        self.journal = Journal()
-        self.numbers = itertools.count()
-        self.is_full = False
-        self.has_room = False
-        """Whether leases have ended since the last claim."""
-        self._set_clocks(NOW)
-        world.wire.post([("CONFIG", "SET", "maxmemory", "0")])
-        self.queue.watch_streams(*STREAMS)
-        self.state, self.last_now = self._looked()
-
-    def teardown(self) -> None:
-        self.world.wire.post([("CONFIG", "SET", "maxmemory", "0")])
-        self.is_full = False
-        try:
-            self._drain()
-        finally:
-            self.queue.wire.carry(ops.delete(self.keys), b"teardown", 1)
-            streams = (*STREAMS, b"teardown")
-            self.queue.wire.post([("UNLINK", self.counted, *(self.keys.call(stream) for stream in streams))])
+class QueueMachine(CheckedQueue):
+    """The rules of a history. Subclasses give the world."""
 
     # Sending.
 
@@ -268,127 +152,6 @@ class QueueMachine(RuleBasedStateMachine):
             self.journal.block(row.id for row in claimed.reclaimed if row.is_dead and row.id in self.state.msgs)
         for id_, record in zip(claimed.ids, claimed.records, strict=True):
             self.receipts.append(Receipt(id_.decode(), claimed.fence, codec.has_key(record)))
-
-    def _check_claim(self, before: State, claimed: replies.Claimed) -> None:
-        taken = [id_.decode() for id_ in claimed.ids]
-        latest = max((receipt.fence for receipt in self.receipts), default=0)
-        check(not taken or claimed.fence > latest, "I4 a fence that does not grow", claimed.fence, latest)
-        reclaimed = {row.id for row in claimed.reclaimed}
-        for id_ in taken:
-            is_free = id_ not in before.leased or id_ in reclaimed
-            check(is_free, "I4 handed out while somebody held it", id_)
-            check(self.journal.not_before(id_) <= claimed.now, "I3 early", id_, claimed.now)
-        for id_ in reclaimed:
-            check(before.leased[id_] <= claimed.now, "I4 taken back before its deadline", id_)
-            had = before.counts.get(id_, codec.Counts()).crashes
-            after = self.state
-            has = after.counts[id_].crashes if id_ in after.counts else None
-            if id_ in after.why and id_ in after.dead:
-                has = after.why[id_].crashes
-            gone = not after.places(id_)  # past its ttl, or trimmed
-            check(gone or has == had + 1, "I8 a crash that was not counted", id_, had, has)
-
-    def _check_lanes(self, before: State, claimed: replies.Claimed) -> None:
-        """See that lanes are kept (I7), by what was sent and handed out, not by what the queue says of lanes."""
-        journal = self.journal
-        for id_ in [id_.decode() for id_ in claimed.ids]:
-            key = journal.key_of(id_)
-            if key is None:
-                continue
-            others = {other for other in _live_ids(self.state) if journal.key_of(other) == key and other != id_}
-            check(not others & journal.begun, "I7 handed out before another of its key was over", id_, others)
-            waited_for = {other for other in journal.blocking & set(self.state.dead) if journal.key_of(other) == key}
-            check(waited_for <= self.lost_bodies, "I7 handed out behind a dead letter", id_, waited_for)
-            if id_ not in journal.begun | journal.promised:
-                self._check_turn(before, id_, others, claimed.now)
-            journal.begun.add(id_)
-
-    def _check_turn(self, before: State, id_: str, others: set[str], now: int) -> None:
-        """See that a message that begins is the first of its key: by priority, unless its lane was promised before."""
-        was_free = self.journal.key_of(id_) not in before.lanes
-        mine, my_due = self.journal.priority_of(id_), self._asked_due(id_)
-        for other in others - self.lost_bodies:
-            theirs, due = self.journal.priority_of(other), self._asked_due(other)
-            if due > now or (theirs != mine and not was_free):
-                continue
-            check(
-                (-mine, my_due, id_) < (-theirs, due, other), "I7 handed out before one that is before it", id_, other
-            )
-
-    def _asked_due(self, id_: str) -> int:
-        return codec.read_stamps(self.state.msgs[id_])[1]
-
-    def _check_limits(self, before: State, claimed: replies.Claimed, options: QueueOptions) -> None:
-        most = options.max_in_flight
-        if most is not None:
-            out = len(self.state.leased)
-            check(out <= max(most, len(before.leased)), "more in flight than allowed", out, most)
-            check(not claimed.ids or out <= most, "handed out beyond max_in_flight", out, most)
-        if options.rate is not None:
-            was_kept = before.meta.get("limited", "0") != "0"
-            is_kept = self.journal.delivered(
-                claimed.now, len(claimed.ids), interval_of(options.rate), was_kept=was_kept
-            )
-            check(is_kept, "handed out faster than the rate", claimed, options.rate)
-        is_due = any(due <= claimed.now for ids in self.state.waiting.values() for due in ids.values())
-        if claimed.is_limited:
-            check(is_due and (options.rate is not None or most is not None), "limited by nothing", claimed)
-        elif options.rate is None and most is None and not claimed.is_paused and not claimed.passed_over:
-            check(claimed.next_in == 0 or not is_due, "left what is due without a word", claimed)
-
-    def _check_suspects(self, claimed: replies.Claimed, suspects: ops.Suspects) -> None:
-        """No message is in danger to be counted for its last time because of another (I8)."""
-        taken = [id_.decode() for id_ in claimed.ids]
-        suspected = [id_ for id_ in taken if self._is_suspect(id_)]
-        if suspects == "none":
-            check(not suspected, "I8 a suspect went to a caller that holds something", suspected)
-        if suspects == "alone":
-            check(not suspected or len(taken) == 1, "I8 a suspect went out with others", suspected, taken)
-        left = [id_ for id_ in _waiting_ids(self.state) if self._is_suspect(id_) and self.state.due(id_) <= claimed.now]
-        if claimed.passed_over:
-            check(bool(left), "a suspect was passed over that is not there", claimed)
-        elif suspects != "with" and claimed.next_in != 0 and not claimed.is_paused and not claimed.is_limited:
-            check(not left, "a suspect was passed over without a word", left)
-
-    def _check_look_ahead(
-        self, before: State, claimed: replies.Claimed, options: QueueOptions, limit: int, suspects: ops.Suspects
-    ) -> None:
-        """See that a claim stops before its limit, and says that there may be more, only where it may.
-
-        It looks ahead by a bounded number. So it may stop behind messages that it could not deliver, and behind a
-        suspect that goes alone. Suspects that were passed over are no reason, or the caller would spin. Behind messages
-        that it parked, it may stop when it has half of what it may take, or has parked all that a call may. When it had
-        to look for suspects, it may stop with what it looked at, or with what a limit allows.
-        """
-        after, taken = self.state, {id_.decode() for id_ in claimed.ids}
-        if claimed.next_in != 0 or len(taken) == limit:
-            return
-        is_alone = suspects == "alone" and len(taken) == 1 and all(map(self._is_suspect, taken))
-        dead_or_gone = _live_ids(before) - _live_ids(after)
-        owners = {lane[1:] for key, lane in after.lanes.items() if before.lanes.get(key, lane)[1:] != lane[1:]}
-        came_last = owners & _waiting_ids(after)  # the end of a dead letter has let it in
-        if is_alone or dead_or_gone or came_last:
-            return
-        parked = len(set(after.parked_ids()) - set(before.parked_ids()))
-        check(parked <= PARKED_PER_CALL, "I11 parked too many", parked)
-        has_limit = options.rate is not None or options.max_in_flight is not None
-        if suspects != "with" and (before.counts or after.counts) and (parked or has_limit):
-            return
-        may_stop = has_limit or 2 * len(taken) >= limit or parked == PARKED_PER_CALL
-        check(parked > 0 and may_stop, "stopped for no reason", claimed, limit)
-
-    def _check_lateness(self, claimed: replies.Claimed) -> None:
-        """See that it is that of a message which was taken: of the first of them, or of a later one that is later."""
-        rows = zip(claimed.ids, claimed.records, strict=True)
-        late = [claimed.now - (self._counted_due(id_.decode()) or codec.read_stamps(record)[1]) for id_, record in rows]
-        lateness = int(self.state.meta.get("lateness", 0))
-        check(not late or late[0] <= lateness <= max(late), "the lateness is", lateness, late)
-
-    def _counted_due(self, id_: str) -> int:
-        return self.state.counts.get(id_, codec.Counts()).due
-
-    def _is_suspect(self, id_: str) -> bool:
-        return self.state.counts.get(id_, codec.Counts()).crashes >= CRASH_LIMIT - 1
 
     @rule(
         stream=streams,
@@ -637,39 +400,13 @@ class QueueMachine(RuleBasedStateMachine):
         before, now = self.state, self.last_now
         answer = self._do(call, stream)
         self._check_settle(before, settles, answer)
-        for id_ in {settle.id for settle in settles if before.leases.get(settle.id, _NOBODY).fence == settle.fence}:
+        for id_ in {settle.id for settle in settles if before.leases.get(settle.id, _NO_LEASE).fence == settle.fence}:
             if verb in ("retry", "defer", "recycle"):
                 self.journal.due(id_, now + round(delay * SECOND))
             if verb == "recycle":
                 self.journal.begun.discard(id_)
             if verb == "reject" and on_dead == "block" and id_ in self.state.msgs:
                 self.journal.block([id_])
-
-    def _check_settle(self, before: State, settles: Sequence[ops.Settle], answer: Any) -> None:
-        seen: set[str] = set()
-        lost = []
-        for position, settle in enumerate(settles, 1):
-            lease = before.leases.get(settle.id)
-            if lease and lease.fence == settle.fence and settle.id not in seen:
-                seen.add(settle.id)
-            else:
-                lost.append(position)
-        check(answer == lost, "I5 the wrong ones were said to be lost", answer, lost)
-        if not seen:
-            check(self.state == before, "I5 a stale fence changed", *self.state.differences(before))
-        for settle in settles:
-            # What is parked may be handed a lane by another settle of the call.
-            is_apart = before.places(settle.id) != ["parked"] and settle.id not in self.trimmed(before)
-            if settle.id not in seen and is_apart:
-                rows = [
-                    (s.places(settle.id), s.leases.get(settle.id), s.counts.get(settle.id))
-                    for s in (before, self.state)
-                ]
-                check(rows[0] == rows[1], "I5 a stale fence changed a message", settle.id, *rows)
-
-    def trimmed(self, before: State) -> set[str]:
-        """Name what was dead or finished before, and is gone."""
-        return {id_ for id_ in (*before.dead, *before.done) if not self.state.places(id_)}
 
     def _recycled(self, settle: ops.Settle, is_new: bool) -> bytes:
         return self._rewritten(settle.id) if is_new else b""
@@ -815,7 +552,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(stream=streams, pick=picks)
     def arrive_after_its_successor(self, stream: bytes, pick: int) -> None:
         known = self.state.calls.get(stream)
-        before_it = [(call, at) for call, at in self.history[stream] if known and at < _sequence_of(known)]
+        before_it = [(call, at) for call, at in self.history[stream] if known and at < sequence_of(known)]
         overtaken = {call.script.name: (call, at) for call, at in before_it}  # the last of each kind
         if overtaken:
             call, sequence = overtaken[sorted(overtaken)[pick % len(overtaken)]]
@@ -883,295 +620,6 @@ class QueueMachine(RuleBasedStateMachine):
                 answer,
                 expected,
             )
-
-    # A step.
-
-    def _do(self, call: Call[Any], stream: bytes, sequence: int | None = None) -> Any:
-        """Run a call on both sides; compare, look, check. An error is returned as its text."""
-        is_new = sequence is None
-        if sequence is None:
-            self.sequences[stream] += 1
-            sequence = self.sequences[stream]
-        wire = self.world.wire
-        is_refused = self.is_full and call.script.name in ("send", "send_checked")
-        # An overtaken send is refused either way, by the shorter script for want of memory.
-        is_refused = is_refused and not self._is_known(stream, sequence, or_later=call.script.name != "send")
-        before, before_now = self.state, self.last_now
-        answer, dump, stats = wire.post(
-            [
-                wire.spelled(call, stream, sequence),
-                self.queue.spelled_dump(),
-                wire.spelled(ops.stats(self.keys), b"", 0),
-            ]
-        )
-        self.state, self.last_now = self.queue.read_dump(dump), stats[0]
-        if is_refused:
-            check("OOM" in str(answer), "a full server took a send", answer)
-            check(self.state == before, "a refused send changed", *self.state.differences(before))
-            return str(answer)
-        answer = self._same_answer(call, answer, stream, sequence, before)
-        if is_new and call.writes:
-            self.history[stream].append((call, sequence))
-        self._check_token(call, answer, before, is_new=is_new)
-        is_claim = is_new and call.script.name == "claim"
-        self.has_room = not is_claim and (self.has_room or bool(set(before.leased) - set(self.state.leased)))
-        self._same_stats(stats)
-        self._same_state()
-        self._check_moves(call.script.name, before, before_now)
-        self._check_attempts(call.script.name, before)
-        self.journal.ended(_live_ids(self.state), set(self.state.dead))
-        return answer
-
-    def _check_token(self, call: Call[Any], answer: Any, before: State, *, is_new: bool) -> None:
-        """See that a consumer that blocks is woken when it must be."""
-        if call.script.name != "claim":
-            fault = tokens.fault(call.script.name, before, self.state, self.last_now)
-        elif is_new and not isinstance(answer, str):
-            fault = tokens.fault_of_claim(call.args, answer, before, self.state)
-        else:
-            return
-        check(not fault, fault, call.script.name, answer, self.state.wake)
-
-    def _same_answer(self, call: Call[Any], answer: Any, stream: bytes, sequence: int, before: State) -> Any:
-        if isinstance(answer, Exception):
-            answer = str(answer)
-            if "OVERTAKEN" not in answer and "OOM" not in answer:
-                raise Accident(f"{call.script.name}: {answer}")
-        try:
-            done = following.Done(answer, before, self.state)
-            expected = following.call(self.engine, call, stream, sequence, done)
-        except ErrorReply as error:
-            expected = str(error)
-        check(answer == expected, f"the engines differ on {call.script.name}", answer, expected)
-        return answer
-
-    def _same_stats(self, answer: list[Any]) -> None:
-        expected = self.engine.call(ops.stats(self.keys), b"", 0)
-        mine, theirs = (alike.without_lateness(each) for each in (answer, expected))
-        check(mine[:12] == theirs[:12], "the engines differ on stats", mine[:12], theirs[:12])
-        check(views.stats(mine) == views.stats(theirs), "the engines differ on counters", mine, theirs)
-        self.stats = views.stats(answer)
-
-    def _same_state(self) -> None:
-        found = alike.differences(self.state, alike.stored(self.engine, self.keys), has_room=self.has_room)
-        check(not found, "the engines differ on what is stored", *found)
-
-    def _looked(self) -> tuple[State, int]:
-        wire = self.world.wire
-        dump, stats = wire.post([self.queue.spelled_dump(), wire.spelled(ops.stats(self.keys), b"", 0)])
-        self._same_stats(stats)
-        return self.queue.read_dump(dump), stats[0]
-
-    def _set_clocks(self, us: int) -> None:
-        self.now = us
-        self.world.clock.freeze(us)
-        self.engine.clock.set_us(us)
-
-    def _move_clocks(self, us: int) -> None:
-        self._set_clocks(self.now + us)
-        if us >= CALLS_FORGOTTEN:
-            self.history = {stream: [] for stream in STREAMS}
-        self.state, self.last_now = self._looked()
-
-    def _is_known(self, stream: bytes, sequence: int, *, or_later: bool = False) -> bool:
-        stored = self.state.calls.get(stream)
-        last = _sequence_of(stored) if stored else -1
-        return last >= sequence if or_later else last == sequence
-
-    # What must hold.
-
-    @invariant()
-    def check_i1_conservation(self) -> None:
-        audit = Audit("", self.stats, 0, (), repaired=False)
-        check(audit.difference == 0, "I1 the accounts are wrong by", audit.difference)
-        if not self.lost_bodies:
-            state = self.state
-            over = {*state.dead, *state.done}
-            sizes = [
-                sum(len(state.msgs[id_]) for id_ in ids) for ids in (set(state.msgs) - over, state.dead, state.done)
-            ]
-            counted = [self.stats.bytes, self.stats.dead_bytes, self.stats.done_bytes]
-            check(sizes == counted, "I1 bytes", sizes, counted)
-
-    @invariant()
-    def check_i2_one_place(self) -> None:
-        state = self.state
-        for id_ in _all_ids(state):
-            check(len(state.places(id_)) == 1, "I2 not in exactly one place", id_, state.places(id_))
-        placed = {*_live_ids(state), *state.dead, *state.done}
-        check(placed - set(state.msgs) <= self.lost_bodies, "I2 a place without a body", placed - set(state.msgs))
-        check(set(state.counts) <= placed - set(state.dead) - set(state.done), "I2 counts of nobody", state.counts)
-        check(set(state.why) <= placed, "I2 why of nobody", state.why)
-        check({*state.dead, *state.done} <= set(state.why), "I2 over, and nobody knows why", state.why)
-        check(set(state.why) & _live_ids(state) <= set(state.counts), "I2 why without counts", state.why)
-        waiting = {*_waiting_ids(state), *state.parked_ids()}
-        with_ttl = {id_ for id_ in waiting if id_ in state.msgs and state.msgs[id_][17] & codec.FLAG_TTL}
-        check(with_ttl <= set(state.expires), "I2 a ttl that nobody watches", with_ttl, state.expires)
-        check(set(state.expires) - with_ttl <= self.lost_bodies, "I2 expires of nobody", state.expires, with_ttl)
-
-    @invariant()
-    def check_i4_one_lease(self) -> None:
-        check(set(self.state.leases) == set(self.state.leased), "I4 leases and leased", self.state.leases)
-
-    @invariant()
-    def check_i7_lanes(self) -> None:
-        """One of a key is out; who is parked has one in front that is out, may be out, or is dead and waited for."""
-        state, journal = self.state, self.journal
-        keys = [journal.key_of(id_) for id_ in state.leased]
-        out = [key for key in keys if key is not None]
-        check(len(out) == len(set(out)), "I7 two of a key are out", state.leased)
-        lanes = {key: (lane[:1], lane[1:]) for key, lane in state.lanes.items() if key}
-        for id_ in state.parked_ids():
-            mark, owner = lanes.get(journal.key_of(id_) or "", ("", ""))
-            check(mark == "+" and owner not in ("", id_), "I7 parked behind nobody", id_, state.lanes)
-        for key, (_, owner) in lanes.items():
-            if owner in self.lost_bodies:
-                continue
-            place = (state.places(owner) or ["nowhere"])[0]
-            is_waited_for = place == "dead" and owner in journal.blocking
-            check(
-                journal.key_of(owner) == key and (place == "leased" or place.startswith("waiting") or is_waited_for),
-                "I7 a lane of nobody",
-                key,
-                owner,
-                place,
-            )
-        for id_ in state.leased:
-            own = journal.key_of(id_)
-            check(own is None or lanes.get(own, ("", ""))[1] == id_, "I7 out without its lane", id_, state.lanes)
-
-    @invariant()
-    def check_i8_limits(self) -> None:
-        state = self.state
-        for id_, counts in state.counts.items():
-            check(counts.crashes < CRASH_LIMIT, "I8 alive beyond the crash limit", id_, counts)
-        for id_ in state.dead:
-            why = state.why[id_]
-            check(why.reason != "poison" or why.crashes >= CRASH_LIMIT, "I8 dead before the crash limit", id_, why)
-
-    @invariant()
-    def check_i9_no_leftovers(self) -> None:
-        state = self.state
-        check(set(state.dedup) == set(state.dedup_ends), "I9 half a dedup window", state.dedup)
-        if not _all_ids(state):
-            left = (state.leases, state.counts, state.why, state.expires)
-            check(not any(left), "I9 an empty queue left", left)
-            check(not state.lanes or bool(self.lost_bodies), "I9 an empty queue left lanes", state.lanes)
-
-    def _check_moves(self, script: str, before: State, before_now: int) -> None:
-        verbs = VERBS.get(script, frozenset())
-        after = self.state
-        for id_ in {*_all_ids(before), *_all_ids(after)}:
-            old, new = _state_of(before, id_, before_now), _state_of(after, id_, self.last_now)
-            reachable = _reachable(old, verbs, is_lost=id_ in self.lost_bodies)
-            check(new in reachable, f"no move of {script} leads there", id_, old, new)
-
-    def _check_attempts(self, script: str, before: State) -> None:
-        if script in NEW_LIFE:
-            return
-        for id_, counts in before.counts.items():
-            now = self.state.counts.get(id_) or self.state.why.get(id_)
-            if now and id_ not in self.state.done:
-                is_less = now.failures < counts.failures or now.crashes < counts.crashes
-                check(not is_less, "I8 attempts fell", id_, counts, now)
-            elif id_ in _live_ids(self.state):
-                raise Broken(f"I8 attempts were forgotten: {id_!r}")
-
-    def _drain(self) -> None:
-        """Finish everything, and see that nothing is left behind (I9)."""
-        stream = STREAMS[0]
-        self._do(ops.resume(self.keys), stream)
-        self._set_clocks(max(self.now, int(self.state.meta.get("clock", 0))) + 200 * SECOND)
-        for _ in range(100):
-            self._consume(stream)
-            for state in ("dead", "done"):
-                self._do(ops.purge(self.keys, state, 1000), stream)
-            if self.lost_bodies:
-                self._audit("lanes")  # a lane waits for what was lost: nobody else knows
-            if not _live_ids(self.state):
-                break
-        else:
-            raise Broken(f"the queue cannot be drained: {self.state}")
-        self._do(ops.claim(self.keys, self.queue.options, limit=1, lease=30, consumer="drain", then="watch"), stream)
-        allowed = {"meta", "dedup", "dedup_ends", *(f"call:{stream.decode()}" for stream in STREAMS)}
-        check(self.queue.key_names() <= allowed, "I9 left behind", self.queue.key_names() - allowed)
-
-    def _consume(self, stream: bytes) -> None:
-        """Finish all that can be had: of a lane, one at a time."""
-        for _ in range(2 * len(_live_ids(self.state)) + 100):
-            call = ops.claim(self.keys, self.queue.options, limit=1000, lease=30, consumer="drain", then="watch")
-            claimed = replies.claimed(self._do(call, stream))
-            if claimed.ids:
-                settles = [ops.Settle(id_.decode(), claimed.fence) for id_ in claimed.ids]
-                self._do(ops.ack(self.keys, self.queue.options, settles), stream)
-            elif claimed.next_in is None:
-                return
-            else:
-                self._move_clocks(round(claimed.next_in * SECOND))
-        raise Broken(f"there is no end to it: {self.state}")
-
-    def _audit(self, source: str) -> None:
-        """Mend one key on both sides, which must find the same."""
-        call = ops.audit_step(self.keys, source, "0", repair=True)
-        answer, expected = self.world.wire.run(*self.world.wire.spelled(call, b"", 0)), self.engine.call(call, b"", 0)
-        mine, theirs = call.decode(answer), call.decode(expected)
-        is_same = sorted(map(repr, mine.faults)) == sorted(map(repr, theirs.faults)) and mine[:3] == theirs[:3]
-        check(is_same, "the engines differ on an audit", mine, theirs)
-        self.state, self.last_now = self._looked()
-        self._same_state()
-
-
-_NOBODY: Final = codec.Lease(-1, 0, 0, 0, "")
-
-
-def _sequence_of(stored: bytes) -> int:
-    return int(struct.unpack_from("<d", stored)[0])
-
-
-def _waiting_ids(state: State) -> set[str]:
-    return {id_ for ids in state.waiting.values() for id_ in ids}
-
-
-def _live_ids(state: State) -> set[str]:
-    return {*state.leased, *_waiting_ids(state), *state.parked_ids()}
-
-
-def _all_ids(state: State) -> set[str]:
-    return {*state.msgs, *state.dead, *state.done, *_live_ids(state)}
-
-
-def _state_of(state: State, id_: str, now: int) -> str | None:
-    for place in state.places(id_):
-        if place.startswith("waiting"):
-            return "ready" if state.due(id_) <= now else "delayed"
-        return place
-    return None
-
-
-_EDGES: Final[dict[tuple[str | None, str], set[str | None]]] = {}
-for _old, _verb, _new in MOVES:
-    _EDGES.setdefault((_old, _verb), set()).add(_new)
-
-_SEEN: dict[tuple[str | None, frozenset[str], bool], set[str | None]] = {}
-
-
-def _reachable(old: str | None, verbs: frozenset[str], *, is_lost: bool) -> set[str | None]:
-    """Follow rows of MOVES from a state, as far as these verbs and time lead."""
-    key = (old, verbs, is_lost)
-    if key not in _SEEN:
-        found: set[str | None] = {old}
-        frontier = [old]
-        while frontier:
-            state = frontier.pop()
-            steps: set[str | None] = set()
-            for verb in (*verbs, "wait"):
-                steps |= _EDGES.get((state, verb), set())
-            if is_lost and state == "leased" and verbs & {"retry", "defer", "release", "recycle"}:
-                steps.add("dead")  # it cannot be delivered again
-            frontier += steps - found
-            found |= steps
-        _SEEN[key] = found
-    return _SEEN[key]
 
 
 def machine_in(world: World) -> type[QueueMachine]:

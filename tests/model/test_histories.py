@@ -10,7 +10,9 @@ from duly.options import Keep
 from tests.binaries import Kind
 from tests.conftest import need
 from tests.lua.harness import SECOND
-from tests.model.machine import STREAMS, Broken, Draft, QueueMachine, machine_in, started_world
+from tests.model.checked_queue import STREAMS
+from tests.model.machine import Draft, QueueMachine, machine_in
+from tests.model.world import Broken, started_world
 
 STREAM = STREAMS[0]
 PLAIN = Draft(10, None, 0, None, None, None, replace=False)

@@ -8,7 +8,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.binaries import Kind
 from tests.matrix import IS_WHOLE
-from tests.model.machine import machine_in, started_world
+from tests.model.machine import machine_in
+from tests.model.world import started_world
 
 EXAMPLES = int(os.environ.get("DULY_MODEL_EXAMPLES", "1000" if IS_WHOLE else "200"))
 STEPS = 50

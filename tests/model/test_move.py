@@ -18,7 +18,7 @@ from tests.lua.test_lanes import faults_of
 from tests.lua.test_redrive import difference
 from tests.model import following
 from tests.model.alike import differences, stored
-from tests.model.machine import World, started_world
+from tests.model.world import World, started_world
 
 HISTORIES = 30
 STEPS = 150

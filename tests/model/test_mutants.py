@@ -10,7 +10,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from duly import _lua
 from tests.conftest import need
-from tests.model.machine import Broken, machine_in, started_world
+from tests.model.machine import machine_in
+from tests.model.world import Broken, started_world
 
 # The hardest is found after some 200 examples on the average, now after 10 and now after 600: a change of the machine
 # or of Hypothesis makes others of them.

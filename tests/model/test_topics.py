@@ -21,8 +21,9 @@ from duly.options import Keep, OnDead, QueueOptions, Send
 from tests.binaries import Kind
 from tests.lua.harness import NOW, SECOND, State
 from tests.model import following, tokens
-from tests.model.machine import CALLS_FORGOTTEN, CRASH_LIMIT, World, check, started_world
+from tests.model.checked_queue import CALLS_FORGOTTEN, CRASH_LIMIT
 from tests.model.topic_snapshot import Looker, Snapshot
+from tests.model.world import World, check, started_world
 
 EXAMPLES: Final = int(os.environ.get("DULY_MODEL_EXAMPLES", "400"))
 HISTORIES: Final = max(EXAMPLES // 100, 1)

@@ -11,7 +11,8 @@ from duly.memory.stream import ConsumerGroup, Id, read_id, written_id
 from duly.memory.topic_state import GroupState, TopicState
 from tests.lua.harness import Queue, State
 from tests.model import alike
-from tests.model.machine import CRASH_LIMIT, World, check
+from tests.model.checked_queue import CRASH_LIMIT
+from tests.model.world import World, check
 
 META_AT: Final = 7
 """Where `meta` is in a dump: the last of the hashes."""
