@@ -279,7 +279,7 @@ class Fetcher:
             return
         pause, is_exact = patience.pause_before(claimed.next_in, source.period, source.period, source.fruitless)
         source.fruitless = source.fruitless + 1 if is_exact and not claimed.ids else 0
-        source.claims_at = math.inf if claimed.next_in is None else claimed.now + round(claimed.next_in * 1_000_000)
+        source.claimed_at, source.next_in = claimed.now, claimed.next_in
         source.has_timer = claimed.next_in is not None and source.wake_state is None  # in a group, all members keep it
         source.is_idle = source.is_watched and claimed.next_in is None and source.wake_state is None
         if not source.is_idle:

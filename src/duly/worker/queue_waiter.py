@@ -4,15 +4,12 @@ One blocking call names the `wake` keys of all its queues that have no messages 
 the worker does other things, and a callback announces its end. The fetcher keeps due times by its timers.
 """
 
-import asyncio
-import contextlib
 import logging
 import math
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
 from duly._async.link import AsyncLink
-from duly._async.memory import AsyncMemoryLink
 from duly._core import ops
 from duly.errors import DulyError
 from duly.worker.blocking_call import BlockingCall
@@ -22,7 +19,7 @@ from duly.worker.source import Source
 _LOG: Final = logging.getLogger("duly.worker")
 
 
-class ServerQueueWaiter:
+class QueueWaiter:
     """Watches queues of a server. `on_change` is called when `woken` has something to return."""
 
     rested_at: float = math.inf
@@ -106,78 +103,3 @@ class ServerQueueWaiter:
     def _note_served(self, source: Source) -> None:
         self._was_woken = True
         self._first = (self._sources.index(source) + 1) % len(self._sources)
-
-
-class MemoryQueueWaiter:
-    """Watches queues of `memory://`. When its clock is moved, all of them wake."""
-
-    rested_at: float = math.inf
-
-    def __init__(self, link: AsyncMemoryLink, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
-        self._engine = link.engine
-        self._loop = asyncio.get_running_loop()
-        self._sources = list(sources)
-        self._on_change = on_change
-        self._callbacks: dict[Source, Callable[[], None]] = {}
-        self._woken: dict[Source, None] = {}
-        self._engine.clock.watch(self._on_move)
-
-    def is_watching(self, source: Source) -> bool:
-        """Return whether a queue is watched."""
-        return source in self._callbacks
-
-    async def watch(self, limit: int, some: Collection[Source] | None = None) -> list[Source]:  # noqa: ARG002
-        """Watch all queues, or `some`, that want it."""
-        for source in self._sources if some is None else some:
-            if source not in self._callbacks and source.wants_watch:
-                self._callbacks[source] = self._callback_for(source)
-                self._engine.subscribe(source.keys, self._callbacks[source], source.claims_at)
-        return []
-
-    async def take(self, limit: int) -> list[Source]:
-        """Return up to `limit` queues that have messages, of those that are not watched."""
-        wanted = [source for source in self._sources if source.wants_watch and source not in self._callbacks]
-        return [source for source in wanted if self._engine.has_something(source.keys)][:limit]
-
-    def woken(self) -> list[Source]:
-        """Take the queues that have woken."""
-        woken_sources, self._woken = self._woken, {}
-        return list(woken_sources)
-
-    async def aclose(self) -> list[Source]:
-        """Stop watching, and return the queues that another worker should poll."""
-        self._engine.clock.unwatch(self._on_move)
-        for source, callback in self._callbacks.items():
-            self._engine.unsubscribe(source.keys, callback)
-        return [*self._callbacks, *self._woken]
-
-    def _callback_for(self, source: Source) -> Callable[[], None]:
-        return lambda: self._call_in_loop(self._on_wake, source)
-
-    def _on_wake(self, source: Source) -> None:
-        del self._callbacks[source]
-        self._woken[source] = None
-        self._on_change()
-
-    def _on_move(self) -> None:
-        self._call_in_loop(self._wake_all)
-
-    def _wake_all(self) -> None:
-        self._woken.update((source, None) for source in self._sources if source.is_watched)
-        self._on_change()
-
-    def _call_in_loop(self, function: Callable[..., None], *args: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(function, *args)
-
-
-QueueWaiter = ServerQueueWaiter | MemoryQueueWaiter
-
-
-def queue_waiter_for(
-    link: AsyncLink | AsyncMemoryLink, sources: Sequence[Source], on_change: Callable[[], None]
-) -> QueueWaiter:
-    """Make the waiter that fits a link."""
-    kind: Any = MemoryQueueWaiter if isinstance(link, AsyncMemoryLink) else ServerQueueWaiter
-    waiter: QueueWaiter = kind(link, sources, on_change)
-    return waiter

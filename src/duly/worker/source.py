@@ -49,8 +49,10 @@ class Source:
 
         It must claim, or pass the wake token on.
         """
-        self.claims_at: float = math.inf
-        """When the last claim expected more messages, by the server's clock and in microseconds."""
+        self.claimed_at: int = 0
+        """When the last claim was made, by the server's clock and in microseconds."""
+        self.next_in: float | None = None
+        """Seconds from the last claim until the next message is due. None: no message is known."""
         self.fruitless = 0
         self.wake_state: WakeState | None = WakeState(self.keys) if isinstance(self.keys, GroupKeys) else None
         """For a group, whose members all wake for an entry. None: a queue, whose wake token goes to one consumer."""
@@ -61,6 +63,11 @@ class Source:
         """Whether a wake-up would help: the last claim left nothing behind, and there is room for more."""
         return self.is_watched and (not self.runtime.busy or self.runtime.room > 0)
 
+    @property
+    def rests_until(self) -> float:
+        """When a group that woke for nothing is to be watched again. A queue never rests."""
+        return 0.0 if self.wake_state is None else self.wake_state.rests_until
+
     def claim_call(self, limit: int, *, then: Then, suspects: Suspects) -> Call[Claimed]:
         """Make the call that claims up to `limit` messages."""
         return self.queue._claim(limit=limit, lease=self.runtime.lease, then=then, suspects=suspects)
@@ -68,3 +75,11 @@ class Source:
     async def fire(self, now: int, due: Sequence[tuple[str, bytes]]) -> bool:
         """Send the messages of schedules that are due. True: something was sent."""
         return await fire_due(self.link, self.keys, now, due, self.queue._app._new_id)
+
+
+def awake(sources: Sequence[Source]) -> tuple[list[Source], float]:
+    """Return the sources to watch now, and when the next rest of a group ends."""
+    now = time.monotonic()
+    wanted = [source for source in sources if source.wants_watch]
+    rested_at = min((source.rests_until for source in wanted if source.rests_until > now), default=math.inf)
+    return [source for source in wanted if source.rests_until <= now], rested_at

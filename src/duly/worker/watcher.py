@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
+from duly._async.memory import AsyncMemoryLink
 from duly._core import ops
 from duly.errors import DulyError
-from duly.worker.group_waiter import GroupWaiter, group_waiter_for
+from duly.worker.group_waiter import GroupWaiter
 from duly.worker.logs import event
-from duly.worker.queue_waiter import QueueWaiter, queue_waiter_for
+from duly.worker.memory_waiter import MemoryWaiter
+from duly.worker.queue_waiter import QueueWaiter
 from duly.worker.source import Source
 
 _LOG: Final = logging.getLogger("duly.worker")
@@ -38,8 +40,9 @@ class Bundle:
         """Sources that are about to be claimed from. The next call begins after that, or it would have to be ended."""
         self.waited = 0
         """Claims that the next call has waited for."""
-        make: Any = group_waiter_for if has_groups else queue_waiter_for
-        self.waiter: QueueWaiter | GroupWaiter = make(sources[0].link, sources, lambda: on_change(self))
+        link = sources[0].link
+        make: Any = MemoryWaiter if isinstance(link, AsyncMemoryLink) else GroupWaiter if has_groups else QueueWaiter
+        self.waiter: QueueWaiter | GroupWaiter | MemoryWaiter = make(link, sources, lambda: on_change(self))
         self._period = min(source.period for source in sources)
         """Seconds between two polls of all idle queues, which also find a call whose reply is overdue."""
         self.check_at: float = math.inf
