@@ -1,7 +1,7 @@
 """Writes docs/conformance.md, the list of what the public API is held to: `python -m tests.client.conformance`.
 
 The name of a test is the fact. A docstring that begins with invariants (I5) or lines of the mission
-(000-8) says which of them it holds.
+(000-8) names those that it holds.
 """
 
 import ast
@@ -19,7 +19,7 @@ _HEAD = """\
 
 What the public API is held to, by operation. Each test runs on `memory://` and Valkey 9.1, and in
 `make test-all` also on Redis 6.2 and Redis 7.0, with the async client and with the sync one that is
-generated from it; where that makes no sense the test says why. The invariants I1 to I12 are those of
+generated from it; where that makes no sense the test states why. The invariants I1 to I12 are those of
 the protocol, numbers such as 000-8 are lines of [the mission](mission.md). Written by
 `python -m tests.client.conformance` from `tests/client/_async`; a test fails when this page is stale.
 """

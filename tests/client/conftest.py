@@ -26,11 +26,11 @@ OpenPlace = Callable[[Kind], ServerPlace]
 _UNSENT: Final = ("test_bad_input.py", "test_topic_input.py")
 """Refused before anything is sent: neither the server nor the permissions of a user matter."""
 _WAITING: Final = ("test_results.py", "test_wake.py", "test_group_waking.py")
-"""What takes long, and is sent by others, too."""
+"""Slow commands that other users send as well."""
 
 
 class Users(NamedTuple):
-    """Who sends the calls of a test, instead of the server's default user."""
+    """The user that sends the calls of a test, instead of the server's default user."""
 
     kind: Kind
     roles: tuple[str, ...]
@@ -58,7 +58,7 @@ def _places(path: Path) -> Sequence[str]:
     if not IS_WHOLE and path.name in _UNSENT:
         return ("memory",)
     if not IS_WHOLE:
-        # The sync client is generated. What it has of its own is its connection.
+        # The sync client is generated. Only its connection is its own.
         return SERVERS if path.parent.name == "_sync" and not IS_QUICK else ENGINES
     users = [name for name, each in AS_USERS.items() if path.name not in each.left_out]
     return (*ENGINES, *(users if path.parent.name == "_sync" else ()))

@@ -1,4 +1,4 @@
-"""Where a conformance test runs: the address, a clock that can be moved, and a look behind the scenes."""
+"""Where a conformance test runs: the address, a clock that can be moved, and access to the server."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -25,13 +25,13 @@ class Place(Protocol):
         """Undo all `advance`."""
 
     def now(self) -> float:
-        """Tell the time that the queue sees, in seconds since the epoch."""
+        """Return the time of the queue, in seconds since the epoch."""
 
     def blocked(self) -> int:
-        """Count those that wait to be woken: consumers, and whoever reads the ends of messages."""
+        """Count blocked callers: consumers, and readers of the ends of messages."""
 
     def keys(self, queue: str, namespace: str = "duly") -> Mapping[str, int]:
-        """Name the keys of a queue, or with @ of a topic, with their time to live in milliseconds, -1 for ever."""
+        """Name the keys of a queue, or with @ of a topic, with their time to live in milliseconds; -1: no end."""
 
 
 class MemoryPlace:
@@ -55,7 +55,7 @@ class MemoryPlace:
         return sum(len(queue.waiters) + len(queue.end_waiters) for queue in queues)
 
     def keys(self, queue: str, namespace: str = "duly") -> Mapping[str, int]:
-        """There are no keys: what holds something, a queue, a topic or each group of one, shows as one."""
+        """There are no keys: each queue, topic and group that holds something counts as one."""
         prefix = QueueKeys(namespace, queue).prefix
         found: dict[str, int] = {}
         for name, known in list(engine_for(self._name)._queues.items()):
@@ -67,7 +67,7 @@ class MemoryPlace:
 
 
 class ServerPlace:
-    """A real server, with a clock of its own where the shim could be built."""
+    """A real server, with its own clock where the shim could be built."""
 
     def __init__(self, url: str, clock: ServerClock | None) -> None:
         self.url = url
@@ -120,7 +120,7 @@ class ServerPlace:
         self._client.script_flush()
 
     def knows_any(self, hashes: Sequence[str]) -> bool:
-        """Tell whether one of these scripts was called."""
+        """Return whether one of these scripts was called."""
         return any(self._client.script_exists(*hashes))
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ async def test_the_counterpart_shares_the_store_and_the_definitions(backend: str
         await app.aio.aclose()
 
 
-def test_the_names_of_both_colours_differ_as_the_pages_say() -> None:
+def test_the_names_of_both_clients_differ_as_documented() -> None:
     sync, coloured = ({name for name in dir(kind) if not name.startswith("_")} for kind in (Duly, AsyncDuly))
 
     assert sync ^ coloured == {"close", "aclose", "aio"}

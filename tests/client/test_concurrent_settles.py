@@ -57,7 +57,7 @@ async def test_a_delivery_given_twice_is_acked_once_and_not_lost(backend: str, q
         assert await queue.ack_many([delivery, delivery]) == []
 
 
-async def test_closing_an_app_hands_the_watch_of_its_receives_on(backend: str, queue_name: str) -> None:
+async def test_closing_an_app_passes_the_watch_of_its_receives_on(backend: str, queue_name: str) -> None:
     store = f"memory://{queue_name}" if backend == "memory://" else backend
     async with AsyncDuly(store) as staying:
         leaving = AsyncDuly(store)

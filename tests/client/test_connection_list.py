@@ -1,4 +1,4 @@
-"""What a server's CLIENT LIST shows of an app: names, and no connections that were not used for long."""
+"""An app in the server's CLIENT LIST: named connections, and none that were unused for long."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Give this process a host name of its own, to be found by."""
+    """Give this process its own host name, to be found by."""
     host = f"host-{uuid.uuid4().hex}"
     for side in (duly._async.connections, duly._sync.connections):
         monkeypatch.setattr(side, "_HOST", host)
@@ -64,7 +64,7 @@ def test_a_connection_that_was_cut_has_its_name_again(
         assert names(client, host) == [f"duly:client:{host}:{os.getpid()}"]
 
 
-def test_connections_of_a_worker_are_told_from_those_of_its_handlers(
+def test_connections_of_a_worker_have_other_names_than_those_of_its_handlers(
     server: ServerPlace, queue_name: str, client: redis.Redis, host: str
 ) -> None:
     async def work() -> None:
@@ -100,7 +100,7 @@ USED: Final = ("+client|id", "+client|unblock", "+client|kill", "+client|list")
 """Redis 6.2 cannot deny a subcommand, so the test denies CLIENT and allows its other subcommands."""
 
 
-def test_a_user_who_may_not_set_a_name_is_served(
+def test_a_user_without_permission_to_set_a_name_is_served(
     server: ServerPlace, queue_name: str, client: redis.Redis, host: str
 ) -> None:
     user = f"user-{uuid.uuid4().hex}"

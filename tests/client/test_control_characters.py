@@ -1,4 +1,4 @@
-"""What earlier versions stored with control characters above a space can still be received, looked at and settled."""
+"""Data of earlier versions with control characters can still be received, inspected and settled."""
 
 import re
 

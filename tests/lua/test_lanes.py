@@ -659,7 +659,7 @@ def test_named_letters_are_redriven_if_they_are_the_same(queue: Queue) -> None:
 # --- Reschedule and promote --------------------------------------------------------------------------------------
 
 
-def test_a_parked_message_can_be_put_off(queue: Queue, clock: ServerClock) -> None:
+def test_a_parked_message_can_be_delayed(queue: Queue, clock: ServerClock) -> None:
     first = given_lane(queue, "a", "b", "c")
     assert queue.call(ops.reschedule(queue.keys, "b", f"+{10 * SECOND}")) == 1
     state = queue.dump()

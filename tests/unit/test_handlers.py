@@ -147,7 +147,7 @@ def test_generators_are_refused(source: str) -> None:
 
 
 @pytest.mark.parametrize("thing", [None, "on_order", 5, Order])
-def test_what_is_no_function_is_refused(thing: Any) -> None:
+def test_a_value_that_is_not_a_function_is_refused(thing: Any) -> None:
     with pytest.raises(UsageError, match="must be a function"):
         Handler(thing)
 

@@ -320,7 +320,7 @@ def test_a_message_is_dead_after_its_last_crash(queue: Queue) -> None:
     assert (message.state, message.reason, message.crashes) == ("dead", "poison", 1)
 
 
-def test_a_paused_queue_hands_nothing_out(queue: Queue) -> None:
+def test_a_paused_queue_delivers_nothing(queue: Queue) -> None:
     queue.send("a")
     queue.run(ops.pause(queue.keys, "ops"))
     paused = queue.claim()

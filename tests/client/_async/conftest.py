@@ -1,4 +1,4 @@
-"""An app on the test's backend, and a queue of its own."""
+"""An app on the test's backend, and its own queue."""
 
 from collections.abc import AsyncIterator
 
@@ -15,7 +15,7 @@ async def app(backend: str) -> AsyncIterator[AsyncDuly]:
 
 @pytest.fixture
 async def other_app(backend: str) -> AsyncIterator[AsyncDuly]:
-    """Give a second consumer: another process, as far as the server can tell."""
+    """Give a second consumer: for the server, another process."""
     async with AsyncDuly(backend) as app:
         yield app
 

@@ -13,7 +13,7 @@ from tests.client.place import Place
 T = TypeVar("T")
 
 SOON: Final = 4.0
-"""Seconds within which somebody who was woken has acted. One who was not looks again only after 5 s."""
+"""Seconds within which a consumer that was woken has acted. Others poll only after 5 s."""
 
 SETTLES: Final[dict[str, tuple[Any, ...]]] = {
     "ack": (),
@@ -27,7 +27,7 @@ SETTLES: Final[dict[str, tuple[Any, ...]]] = {
 
 
 async def take(queue: AsyncInbox, limit: int = 100, **options: Any) -> list[AsyncDelivery]:
-    """Receive what is due, without waiting."""
+    """Receive due messages, without waiting."""
     return await queue.receive(limit=limit, wait=0, **options)
 
 
@@ -38,7 +38,7 @@ async def take_one(queue: AsyncInbox, **options: Any) -> AsyncDelivery:
 
 
 async def take_bodies(queue: AsyncInbox, limit: int = 100) -> list[Any]:
-    """Receive and finish what is due, and give the bodies in their order."""
+    """Receive and ack due messages, and return the bodies in their order."""
     deliveries = await take(queue, limit)
     await queue.ack_many(deliveries)
     return [delivery.body for delivery in deliveries]
@@ -87,7 +87,7 @@ async def given_in(queue: AsyncQueue, state: str, **options: Any) -> str:
 
 
 async def seen(queue: AsyncInbox, id: str) -> Message:  # noqa: A002
-    """Look at a message that is there."""
+    """Return a message that exists."""
     message = await queue.get(id)
     assert message is not None
     return message
@@ -108,7 +108,7 @@ async def check_accounts(queue: AsyncInbox) -> None:
 
 # --- async only
 class InBackground(Generic[T]):
-    """Something that runs beside the test."""
+    """A call that runs alongside the test."""
 
     def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
         self._task = asyncio.ensure_future(work())
@@ -134,7 +134,7 @@ async def pause(seconds: float) -> None:
 
 # --- sync only
 # | class InBackground(Generic[T]):
-# |     """Something that runs beside the test."""
+# |     """A call that runs alongside the test."""
 # |
 # |     def __init__(self, work: Callable[[], T]) -> None:
 # |         from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Bad input: a typed error that names what is wrong, before anything is sent."""
+"""Bad input raises a typed error that names the mistake, before anything is sent."""
 
 import re
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ for _ in range(100_000):
 
 @dataclass
 class Case:
-    """Options of a send, and what the error must say."""
+    """Options of a send, and words of the expected error."""
 
     says: str
     options: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Bodies: what goes in comes out."""
+"""Bodies arrive unchanged."""
 
 import enum
 import uuid
@@ -58,7 +58,7 @@ async def test_bytes_are_stored_untouched(queue: AsyncQueue) -> None:
 
 
 @pytest.mark.parametrize("kind", [bytearray, memoryview])
-async def test_what_is_like_bytes_arrives_as_bytes(queue: AsyncQueue, kind: Any) -> None:
+async def test_a_bytes_like_body_arrives_as_bytes(queue: AsyncQueue, kind: Any) -> None:
     assert (await given_leased(queue, kind(b"raw"))).body == b"raw"
 
 
@@ -81,7 +81,7 @@ TYPED: list[tuple[Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "body", "plain"), TYPED)
-async def test_a_typed_queue_gives_the_type_and_a_plain_one_what_is_stored(
+async def test_a_typed_queue_returns_the_type_and_a_plain_one_the_stored_value(
     app: AsyncDuly, queue_name: str, kind: Any, body: Any, plain: Any
 ) -> None:
     typed, untyped = app.queue(queue_name, type=kind), app.queue(queue_name)
@@ -109,7 +109,7 @@ async def test_a_typed_queue_takes_plain_values_of_its_shape(app: AsyncDuly, que
 
 
 @pytest.mark.parametrize("body", [{"number": "one", "lines": []}, {}, "text", None, b"raw", Point(1)], ids=repr)
-async def test_a_typed_queue_refuses_what_does_not_fit(app: AsyncDuly, queue_name: str, body: Any) -> None:
+async def test_a_typed_queue_refuses_a_body_that_does_not_fit(app: AsyncDuly, queue_name: str, body: Any) -> None:
     queue = app.queue(queue_name, type=Order)
 
     with pytest.raises(UsageError, match=queue_name):
@@ -131,7 +131,7 @@ async def test_a_body_that_does_not_decode_is_a_codec_error_and_stays_settleable
     await delivery.reject("decode")
 
 
-async def test_looking_at_a_body_that_does_not_decode_shows_the_raw_bytes(app: AsyncDuly, queue_name: str) -> None:
+async def test_get_of_a_body_that_does_not_decode_shows_the_raw_bytes(app: AsyncDuly, queue_name: str) -> None:
     id_ = await app.queue(queue_name).send({"other": True})
 
     message = await seen(app.queue(queue_name, type=Order), id_)
@@ -147,7 +147,7 @@ async def test_a_body_of_the_largest_size_arrives(app: AsyncDuly, queue_name: st
     assert [len(body) for body in await take_bodies(queue)] == [100_000]
 
 
-async def test_large_bodies_are_handed_out_in_several_receives(queue: AsyncQueue) -> None:
+async def test_large_bodies_are_delivered_in_several_receives(queue: AsyncQueue) -> None:
     """I11."""
     await queue.send_many([bytes([number]) * 1_000_000 for number in range(6)])
 

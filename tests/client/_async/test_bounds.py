@@ -49,7 +49,7 @@ async def test_all_that_is_live_counts(app: AsyncDuly, queue_name: str, bound: d
 
 
 @pytest.mark.parametrize("bound", BOUNDS, ids=str)
-async def test_what_is_dead_does_not_count(app: AsyncDuly, queue_name: str, bound: dict[str, Any]) -> None:
+async def test_dead_letters_do_not_count(app: AsyncDuly, queue_name: str, bound: dict[str, Any]) -> None:
     queue = app.queue(queue_name, **bound)
     for _ in range(4):
         await (await given_leased(queue, BODY)).reject("no use")
@@ -70,7 +70,7 @@ async def test_an_ack_makes_room(app: AsyncDuly, queue_name: str, bound: dict[st
     assert (await queue.stats()).live == 3
 
 
-async def test_what_is_past_its_ttl_makes_room(app: AsyncDuly, queue_name: str, clock: Place) -> None:
+async def test_messages_past_their_ttl_make_room(app: AsyncDuly, queue_name: str, clock: Place) -> None:
     queue = app.queue(queue_name, max_length=2)
     await queue.send_many([Send("over", ttl=5), Send("over", ttl=5)])
     clock.advance(6)
@@ -92,7 +92,7 @@ async def test_many_that_do_not_fit_are_refused_together(app: AsyncDuly, queue_n
     assert await take_bodies(queue) == ["first"]
 
 
-async def test_refused_in_the_second_thousand_the_error_names_what_is_stored(app: AsyncDuly, queue_name: str) -> None:
+async def test_the_error_in_the_second_thousand_names_the_stored_messages(app: AsyncDuly, queue_name: str) -> None:
     queue = app.queue(queue_name, max_length=1500)
 
     with pytest.raises(QueueFull) as refused:
@@ -183,7 +183,7 @@ async def test_the_oldest_that_is_dropped_is_the_one_that_was_due_first(app: Asy
     assert await take_bodies(queue) == ["new"]
 
 
-async def test_drop_oldest_never_drops_what_is_out(app: AsyncDuly, queue_name: str) -> None:
+async def test_drop_oldest_never_drops_a_leased_message(app: AsyncDuly, queue_name: str) -> None:
     queue = app.queue(queue_name, max_length=1, on_full="drop_oldest")
     held = await given_leased(queue, "held")
 

@@ -1,4 +1,4 @@
-"""Claims that are busy with what cannot be handed out: what is behind it comes nevertheless, and in order."""
+"""Claims that meet many messages that cannot be delivered: messages behind them are delivered, in order."""
 
 import time
 
@@ -9,7 +9,7 @@ from tests.client._async.given import take
 from tests.client.place import Place
 
 WAIT = 20
-"""Seconds; whoever takes that long has slept instead of looking again."""
+"""Seconds. A receive that takes longer has slept instead of claiming again."""
 
 
 async def given_expired(queue: AsyncQueue, clock: Place, count: int, priority: int = 0) -> None:
@@ -18,7 +18,7 @@ async def given_expired(queue: AsyncQueue, clock: Place, count: int, priority: i
 
 
 @pytest.mark.parametrize("wait", [0, WAIT])
-async def test_what_is_behind_many_that_expired_is_received_at_once(
+async def test_a_message_behind_many_expired_ones_is_received_at_once(
     queue: AsyncQueue, clock: Place, wait: float
 ) -> None:
     await given_expired(queue, clock, 1500)
@@ -32,7 +32,7 @@ async def test_what_is_behind_many_that_expired_is_received_at_once(
 
 
 @pytest.mark.parametrize("wait", [0, WAIT])
-async def test_what_is_behind_a_long_lane_is_received_at_once(queue: AsyncQueue, wait: float) -> None:
+async def test_a_message_behind_a_long_lane_is_received_at_once(queue: AsyncQueue, wait: float) -> None:
     await queue.send_many([Send(n, key="busy") for n in range(3000)])
     await take(queue, limit=1)
     await queue.send("behind")
@@ -44,7 +44,7 @@ async def test_what_is_behind_a_long_lane_is_received_at_once(queue: AsyncQueue,
     assert time.monotonic() - began < WAIT / 2
 
 
-async def test_a_lower_priority_does_not_pass_behind_what_expired(queue: AsyncQueue, clock: Place) -> None:
+async def test_a_lower_priority_does_not_overtake_after_expired_messages(queue: AsyncQueue, clock: Place) -> None:
     await given_expired(queue, clock, 150, priority=5)
     await queue.send("high", priority=5, key="k")
     await queue.send("low", key="k")

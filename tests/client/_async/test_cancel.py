@@ -76,7 +76,7 @@ async def test_a_message_that_a_consumer_has_is_not_cancelled_and_its_holder_set
     await check_accounts(kept)
 
 
-async def test_a_message_whose_holder_is_gone_is_delivered_again_after_a_cancel_that_said_false(
+async def test_a_message_whose_holder_is_gone_is_redelivered_after_a_cancel_that_returned_false(
     queue: AsyncQueue, clock: Place
 ) -> None:
     message = await given(queue, clock, "lease ran out")

@@ -1,4 +1,4 @@
-"""commit: messages to other queues, changes of your own keys and the ack, all at once or not at all."""
+"""commit: messages to other queues, changes of user keys and the ack, all at once or not at all."""
 
 import contextlib
 import enum
@@ -141,7 +141,7 @@ async def test_a_commit_of_nothing_is_an_ack(queue: AsyncQueue) -> None:
     assert await queue.get(delivery.id) is None
 
 
-async def test_a_commit_keeps_the_finished_message_where_the_queue_says_so(app: AsyncDuly, queue_name: str) -> None:
+async def test_a_commit_keeps_the_finished_message_if_the_queue_is_set_to(app: AsyncDuly, queue_name: str) -> None:
     queue = app.queue(queue_name, done=Keep(count=10))
     delivery = await given_leased(queue)
 
@@ -171,7 +171,7 @@ async def test_every_option_of_a_send_works_in_a_commit(queue: AsyncQueue, other
     await check_accounts(other)
 
 
-async def test_a_commit_returns_what_the_server_answered_to_each_command(queue: AsyncQueue, keys: Keys) -> None:
+async def test_a_commit_returns_the_reply_to_each_command(queue: AsyncQueue, keys: Keys) -> None:
     keys.set("large", str(2**62))
     delivery = await given_leased(queue)
 
@@ -230,7 +230,7 @@ async def test_a_commit_of_a_groups_delivery_publishes_to_its_own_topic(archive:
 
 
 @pytest.mark.parametrize("delay", [None, 0.3])
-async def test_what_a_commit_publishes_wakes_those_who_wait(
+async def test_an_entry_of_a_commit_wakes_waiting_consumers(
     queue: AsyncQueue, other_app: AsyncDuly, archive: AsyncGroup, place: Place, delay: float | None
 ) -> None:
     group = other_app.topic(archive.topic.name).group("archive")
@@ -394,7 +394,7 @@ async def test_a_full_queue_refuses_the_whole_commit(
     assert len((await delivery.commit(send=[(other, "yes"), (full, "yes")])).sent) == 2
 
 
-async def test_a_commit_drops_the_oldest_where_the_queue_says_so(app: AsyncDuly, queue: AsyncQueue) -> None:
+async def test_a_commit_drops_the_oldest_if_the_queue_is_set_to(app: AsyncDuly, queue: AsyncQueue) -> None:
     short = app.queue(f"{queue.name}-short", max_length=1, on_full="drop_oldest")
     await short.send("old")
     delivery = await given_leased(queue)
@@ -511,7 +511,7 @@ async def test_none_is_nothing(queue: AsyncQueue) -> None:
     assert (await queue.stats()).acked == 1
 
 
-async def test_a_number_of_a_class_of_its_own_is_stored_as_the_number(queue: AsyncQueue, keys: Keys) -> None:
+async def test_a_number_of_a_subclass_is_stored_as_the_number(queue: AsyncQueue, keys: Keys) -> None:
     delivery = await given_leased(queue)
 
     await delivery.commit(
@@ -526,7 +526,7 @@ async def test_a_number_of_a_class_of_its_own_is_stored_as_the_number(queue: Asy
 
 
 @pytest.mark.parametrize("send", ["text", ["text"], [("queue", "body")], [(1,)], {"queue": "body"}], ids=str)
-async def test_a_commit_is_told_pairs_of_queue_and_body(queue: AsyncQueue, send: Any) -> None:
+async def test_a_commit_takes_pairs_of_queue_and_body(queue: AsyncQueue, send: Any) -> None:
     delivery = await given_leased(queue)
 
     with pytest.raises(UsageError, match="a queue and a body"):
@@ -568,7 +568,9 @@ async def test_a_commit_may_send_to_a_queue_of_another_app_on_the_same_server(
     assert await take_bodies(there) == ["hello"]
 
 
-async def test_who_waits_for_a_queue_is_woken_by_a_commit(place: Place, queue: AsyncQueue, other: AsyncQueue) -> None:
+async def test_a_consumer_that_waits_for_a_queue_is_woken_by_a_commit(
+    place: Place, queue: AsyncQueue, other: AsyncQueue
+) -> None:
     delivery = await given_leased(queue)
     (waiting,) = await given_blocked(place, other)
 
@@ -578,7 +580,7 @@ async def test_who_waits_for_a_queue_is_woken_by_a_commit(place: Place, queue: A
     assert received.body == "wake up"
 
 
-async def test_what_was_committed_inside_with_is_left_alone(queue: AsyncQueue, other: AsyncQueue) -> None:
+async def test_a_delivery_that_was_committed_inside_with_is_left_alone(queue: AsyncQueue, other: AsyncQueue) -> None:
     await queue.send("body")
     delivery = await take_one(queue)
 

@@ -7,7 +7,7 @@ from tests.client._async.given import check_accounts, counted, given_leased, see
 from tests.client.place import Place
 
 
-async def test_within_the_window_the_first_id_comes_back_and_nothing_is_stored(queue: AsyncQueue) -> None:
+async def test_within_the_window_the_first_id_is_returned_and_nothing_is_stored(queue: AsyncQueue) -> None:
     """001-6."""
     first = await queue.send("first", dedup="pay-17")
 
@@ -172,7 +172,7 @@ async def test_replaced_bytes_are_accounted_for(queue: AsyncQueue) -> None:
 
 
 @pytest.mark.parametrize("verb", ["retry", "defer", "release"])
-async def test_a_value_stays_taken_while_its_message_comes_back(queue: AsyncQueue, verb: str) -> None:
+async def test_a_dedup_value_stays_taken_while_its_message_is_retried(queue: AsyncQueue, verb: str) -> None:
     held = await given_leased(queue, dedup="d")
     await (held.release() if verb == "release" else getattr(held, verb)(0))
 

@@ -12,7 +12,7 @@ from tests.client.place import Place
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00")
 
 
-async def told(queue: AsyncQueue, id: str) -> str:  # noqa: A002
+async def explanation(queue: AsyncQueue, id: str) -> str:  # noqa: A002
     """Explain a message, and cut off what every sentence begins and ends with."""
     sentence = await queue.explain(id)
     begin = f"message {id} of queue {queue.name!r} "
@@ -28,7 +28,7 @@ def split(sentence: str) -> tuple[str, list[datetime]]:
 
 
 def is_moment(said: datetime, real: datetime | None) -> bool:
-    """Tell whether a time that was said is this one; it is said in milliseconds."""
+    """Return whether a text shows this time, in milliseconds."""
     assert real is not None
     return said <= real < said + timedelta(milliseconds=1)
 
@@ -36,7 +36,7 @@ def is_moment(said: datetime, real: datetime | None) -> bool:
 async def test_a_delayed_message_is_explained(queue: AsyncQueue) -> None:
     id_ = await queue.send("body", delay=60)
 
-    sentence, (until,) = split(await told(queue, id_))
+    sentence, (until,) = split(await explanation(queue, id_))
 
     assert sentence == "is delayed until T"
     assert is_moment(until, (await seen(queue, id_)).due_at)
@@ -47,7 +47,7 @@ async def test_a_back_off_is_explained(queue: AsyncQueue, error: str | None) -> 
     delivery = await given_leased(queue)
     await delivery.retry(30, error=error)
 
-    sentence, (until,) = split(await told(queue, delivery.id))
+    sentence, (until,) = split(await explanation(queue, delivery.id))
 
     because = "after error 'boom'" if error else "after a failure"
     assert sentence == f"is in back-off {because}: attempt 2 is due at T"
@@ -57,11 +57,11 @@ async def test_a_back_off_is_explained(queue: AsyncQueue, error: str | None) -> 
 async def test_a_deferred_message_is_explained(queue: AsyncQueue, clock: Place) -> None:
     delivery = await given_leased(queue)
     await delivery.defer(30)
-    once, _ = split(await told(queue, delivery.id))
+    once, _ = split(await explanation(queue, delivery.id))
     clock.advance(31)
     await (await take_one(queue)).defer(30)
 
-    sentence, (until,) = split(await told(queue, delivery.id))
+    sentence, (until,) = split(await explanation(queue, delivery.id))
 
     assert (once, sentence) == ("was deferred once: it is due again at T", "was deferred 2 times: it is due again at T")
     assert is_moment(until, (await seen(queue, delivery.id)).due_at)
@@ -71,7 +71,7 @@ async def test_a_message_deferred_for_a_reason_is_explained(queue: AsyncQueue) -
     delivery = await given_leased(queue)
     await delivery.defer(30, reason="the shop is closed")
 
-    sentence, _ = split(await told(queue, delivery.id))
+    sentence, _ = split(await explanation(queue, delivery.id))
 
     assert sentence == "was deferred once (the shop is closed): it is due again at T"
     assert (await seen(queue, delivery.id)).timeline[-1].detail == "the shop is closed"
@@ -82,7 +82,7 @@ async def test_a_message_deferred_by_a_busy_lock_is_explained(app: AsyncDuly, qu
     async with app.lock(name), delivery, delivery.lock(name):
         pass
 
-    sentence, _ = split(await told(queue, delivery.id))
+    sentence, _ = split(await explanation(queue, delivery.id))
 
     assert sentence == f"was deferred once (lock {name!r} was busy): it is due again at T"
 
@@ -101,7 +101,7 @@ async def test_a_message_behind_another_of_its_key_is_explained(queue: AsyncQueu
     (delivery,) = await take(queue, limit=2 if is_parked else 1)
     assert (await seen(queue, second)).state == ("parked" if is_parked else "ready")
 
-    sentence, (until,) = split(await told(queue, second))
+    sentence, (until,) = split(await explanation(queue, second))
 
     assert sentence == (
         f"is behind message {first} of key 'user-42', which is leased until T: it is delivered after that one is "
@@ -118,7 +118,7 @@ async def test_a_message_behind_one_that_waits_is_explained(app: AsyncDuly, queu
     (delivery,) = await take(queue)
     await delivery.retry(30, error="boom")
 
-    sentence, (due,) = split(await told(queue, second))
+    sentence, (due,) = split(await explanation(queue, second))
 
     assert sentence == (
         f"is behind message {first} of key 'k', which is due at T: it is delivered after that one is finished or "
@@ -133,7 +133,7 @@ async def test_a_message_behind_a_dead_one_of_its_key_is_explained(app: AsyncDul
     (delivery,) = await take(queue)
     await delivery.reject("no use")
 
-    sentences = {await told(each, second) for each in (queue, app.queue(queue_name))}
+    sentences = {await explanation(each, second) for each in (queue, app.queue(queue_name))}
 
     assert sentences == {f"is behind message {first} of key 'k', which is dead: redrive(), cancel() or purge it"}
     await queue.cancel(first)
@@ -144,7 +144,7 @@ async def test_a_leased_message_is_explained(queue: AsyncQueue, other_app: Async
     id_ = await queue.send("body")
     await take_one(other_app.queue(queue.name), lease=45)
 
-    sentence, (until,) = split(await told(queue, id_))
+    sentence, (until,) = split(await explanation(queue, id_))
 
     message = await seen(queue, id_)
     assert sentence == f"is leased by {message.consumer} until T, attempt 1"
@@ -157,8 +157,8 @@ async def test_a_message_that_waits_for_the_rate_is_explained(app: AsyncDuly, qu
     _, second, third = await queue.send_many(range(3))
     await take_one(queue)
 
-    sentence, (since, until) = split(await told(queue, second))
-    behind, _ = split(await told(queue, third))
+    sentence, (since, until) = split(await explanation(queue, second))
+    behind, _ = split(await explanation(queue, third))
 
     assert sentence == "has been ready since T, but the rate of 1/m is used up until T, first in line"
     assert behind == "has been ready since T, but the rate of 1/m is used up until T, behind 1 other"
@@ -174,7 +174,7 @@ async def test_a_message_that_waits_for_room_in_flight_is_explained(app: AsyncDu
     ids = await queue.send_many(range(4))
     held = await take(queue)
 
-    sentence, (since,) = split(await told(queue, ids[3]))
+    sentence, (since,) = split(await explanation(queue, ids[3]))
 
     assert (await queue.stats()).leased == 2
     assert sentence == (
@@ -184,7 +184,7 @@ async def test_a_message_that_waits_for_room_in_flight_is_explained(app: AsyncDu
     )
     assert is_moment(since, (await seen(queue, ids[3])).due_at)
     await held[0].ack()
-    sentence, _ = split(await told(queue, ids[2]))
+    sentence, _ = split(await explanation(queue, ids[2]))
     assert sentence == "has been ready since T, first in line: it is delivered when a consumer asks for messages"
     assert (await take_one(queue)).id == ids[2]
 
@@ -193,7 +193,7 @@ async def test_a_message_of_a_paused_queue_is_explained(queue: AsyncQueue, other
     id_ = await queue.send("body")
     await other_app.queue(queue.name).pause()
 
-    sentence, (since,) = split(await told(queue, id_))
+    sentence, (since,) = split(await explanation(queue, id_))
 
     who = (await queue.stats()).paused
     assert who
@@ -207,7 +207,7 @@ async def test_a_suspect_is_explained(app: AsyncDuly, queue_name: str, clock: Pl
     clock.advance(6)
     await (await take_one(queue)).release()
 
-    sentence, _ = split(await told(queue, delivery.id))
+    sentence, _ = split(await explanation(queue, delivery.id))
 
     assert (await seen(queue, delivery.id)).crashes == 1
     assert sentence == (
@@ -222,7 +222,7 @@ async def test_a_dead_message_is_explained(app: AsyncDuly, queue_name: str, erro
     delivery = await given_leased(queue)
     await (delivery.retry(error=error) if error else delivery.reject("no such order"))
 
-    sentence, (since,) = split(await told(queue, delivery.id))
+    sentence, (since,) = split(await explanation(queue, delivery.id))
 
     message = await seen(queue, delivery.id)
     assert message.reason
@@ -237,7 +237,7 @@ async def test_a_finished_message_is_explained(app: AsyncDuly, queue_name: str) 
     delivery = await given_leased(queue)
     await delivery.ack()
 
-    sentence, (at,) = split(await told(queue, delivery.id))
+    sentence, (at,) = split(await explanation(queue, delivery.id))
 
     assert sentence == "was finished at T"
     assert is_moment(at, (await seen(queue, delivery.id)).finished_at)
@@ -247,7 +247,7 @@ async def test_an_unknown_message_is_explained(queue: AsyncQueue) -> None:
     finished = await given_leased(queue)
     await finished.ack()
 
-    sentences = {(await told(queue, id_)) for id_ in ("nonsense", finished.id)}
+    sentences = {(await explanation(queue, id_)) for id_ in ("nonsense", finished.id)}
 
     assert sentences == {"is unknown: it was never sent, or is finished, cancelled, expired or trimmed"}
 
@@ -255,7 +255,7 @@ async def test_an_unknown_message_is_explained(queue: AsyncQueue) -> None:
 async def test_a_message_that_is_ready_is_explained(queue: AsyncQueue) -> None:
     ids = await queue.send_many([*range(3), Send("urgent", priority=5)])
 
-    found = [split(await told(queue, id_))[0] for id_ in ids]
+    found = [split(await explanation(queue, id_))[0] for id_ in ids]
 
     turns = ("behind 1 other", "behind 2 others", "behind 3 others", "first in line")
     asked = "it is delivered when a consumer asks for messages"
@@ -266,7 +266,7 @@ async def test_a_message_that_is_ready_is_explained(queue: AsyncQueue) -> None:
 # --- What happened ---------------------------------------------------------------------------------------------
 
 
-async def test_a_timeline_tells_what_happened(app: AsyncDuly, queue_name: str, clock: Place) -> None:
+async def test_a_timeline_lists_the_events_of_a_message(app: AsyncDuly, queue_name: str, clock: Place) -> None:
     queue = app.queue(queue_name, lease=5, crash_limit=9, done=Keep(count=10))
     delivery = await given_leased(queue)
     id_, fences = delivery.id, [delivery.fence]
@@ -296,7 +296,7 @@ async def test_a_timeline_tells_what_happened(app: AsyncDuly, queue_name: str, c
     assert timeline[8].took >= 5
 
 
-async def test_a_timeline_ends_with_who_holds_the_message(queue: AsyncQueue) -> None:
+async def test_a_timeline_ends_with_the_holder_of_the_message(queue: AsyncQueue) -> None:
     delivery = await given_leased(queue)
 
     message = await seen(queue, delivery.id)

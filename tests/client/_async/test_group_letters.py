@@ -1,4 +1,4 @@
-"""Dead letters of a group: looked at, redriven, moved to a queue; and why an entry is where it is."""
+"""Dead letters of a group are listed, redriven and moved to a queue, and explain() covers them."""
 
 import re
 from typing import Any
@@ -31,11 +31,11 @@ async def dead_bodies(group: AsyncGroup) -> list[Any]:
 
 @pytest.fixture
 def impatient(app: AsyncDuly, queue_name: str) -> AsyncGroup:
-    """Give a group where what fails is dead."""
+    """Return a group whose first failure is a dead letter."""
     return app.topic(queue_name, retry=Retry(attempts=1)).group("impatient")
 
 
-async def test_a_dead_letter_tells_what_it_was_and_why_it_died(archive: AsyncGroup, place: Place) -> None:
+async def test_a_dead_letter_shows_its_message_and_the_reason(archive: AsyncGroup, place: Place) -> None:
     id_ = await given_letter(archive, {"n": 1}, key="k", headers={"a": "b"})
 
     (letter,) = await archive.list("dead")
@@ -56,7 +56,7 @@ async def test_dead_letters_of_one_group_are_none_of_another(archive: AsyncGroup
     assert await live.redrive() == 0
 
 
-async def test_a_redriven_letter_begins_anew_in_its_group_alone(impatient: AsyncGroup, other_app: AsyncDuly) -> None:
+async def test_a_redriven_letter_starts_over_in_its_group_only(impatient: AsyncGroup, other_app: AsyncDuly) -> None:
     other = other_app.topic(impatient.topic.name).group("other")
     id_ = await given_failed(impatient, "boom")
     assert await take_bodies(other) == ["body"]
@@ -81,7 +81,7 @@ async def test_a_redriven_letter_begins_anew_in_its_group_alone(impatient: Async
     ],
     ids=["error", "header", "key", "function", "all"],
 )
-async def test_redrive_in_a_group_takes_what_a_filter_means_and_leaves_the_others(
+async def test_redrive_in_a_group_takes_the_letters_that_match_and_leaves_the_others(
     impatient: AsyncGroup, where: Any, chosen: list[str]
 ) -> None:
     await given_failed(impatient, "TimeoutError: the bank", "a", key="order-1")
@@ -106,7 +106,7 @@ async def test_redrive_by_ids_and_up_to_a_limit(archive: AsyncGroup) -> None:
     assert await dead_bodies(archive) == [3]
 
 
-async def test_redrive_puts_letters_back_before_what_was_published_later(archive: AsyncGroup) -> None:
+async def test_redrive_puts_letters_back_before_later_entries(archive: AsyncGroup) -> None:
     await given_letter(archive, "old")
     await archive.topic.publish("new")
 
@@ -115,7 +115,7 @@ async def test_redrive_puts_letters_back_before_what_was_published_later(archive
     assert await take_bodies(archive) == ["old", "new"]
 
 
-async def test_redrive_at_the_end_comes_behind_what_the_group_has_waiting(archive: AsyncGroup) -> None:
+async def test_redrive_at_the_end_comes_behind_waiting_messages_of_the_group(archive: AsyncGroup) -> None:
     await given_letter(archive, "old")
     held = await given_read(archive, "waiting")
     await held.release()
@@ -125,7 +125,7 @@ async def test_redrive_at_the_end_comes_behind_what_the_group_has_waiting(archiv
     assert await take_bodies(archive) == ["waiting", "old"]
 
 
-async def test_redrive_may_edit_what_was_wrong(archive: AsyncGroup, live: AsyncGroup) -> None:
+async def test_redrive_may_edit_bodies(archive: AsyncGroup, live: AsyncGroup) -> None:
     await given_letter(archive, {"n": "1"})
     await given_letter(archive, {"n": 2})
 
@@ -174,7 +174,7 @@ async def test_a_letter_moved_to_a_queue_may_be_redriven_to_nothing_of_a_topic(
     assert await dead_bodies(archive) == ["body"]
 
 
-async def test_dead_letters_are_kept_as_the_topic_says(app: AsyncDuly, queue_name: str) -> None:
+async def test_dead_letters_are_kept_by_the_option_of_the_topic(app: AsyncDuly, queue_name: str) -> None:
     group = app.topic(queue_name, dead=Keep(count=2)).group("g")
     for number in range(4):
         await given_letter(group, number)
@@ -213,7 +213,7 @@ async def test_a_dead_letter_can_be_cancelled_and_purged(archive: AsyncGroup) ->
 
 
 async def explained(group: AsyncGroup, id_: str) -> str:
-    """Give what is said of an entry, behind its name."""
+    """Return the explanation of an entry, without its name."""
     text = await group.explain(id_)
     head = f"message {id_} of group {group.label!r} "
     assert text.startswith(head)
@@ -294,7 +294,7 @@ async def test_a_delayed_publish_is_explained_to_a_group(archive: AsyncGroup, cl
     assert (await explained(archive, id_)).startswith("is unknown: it was never published, or is finished")
 
 
-async def test_a_group_that_does_not_exist_is_said_not_to(events: AsyncTopic) -> None:
+async def test_a_group_that_does_not_exist_is_reported(events: AsyncTopic) -> None:
     id_ = await events.publish("body")
     nothing = await explained(events.group("gone"), id_)
     await events.group("live").create()
@@ -306,7 +306,7 @@ async def test_a_group_that_does_not_exist_is_said_not_to(events: AsyncTopic) ->
     assert re.search(f"the group does not exist, topic '{events.name}' has 'archive', 'live'[.]", others)
 
 
-async def test_what_happened_to_an_entry_is_in_its_timeline(archive: AsyncGroup, clock: Place) -> None:
+async def test_the_events_of_an_entry_are_in_its_timeline(archive: AsyncGroup, clock: Place) -> None:
     held = await given_read(archive, lease=10)
     clock.advance(11)
     held = await take_one(archive)

@@ -37,7 +37,7 @@ async def test_a_single_member_gets_entries_in_the_order_of_the_stream(archive: 
     assert found == list(range(300))
 
 
-async def test_what_is_given_back_keeps_its_place(archive: AsyncGroup) -> None:
+async def test_a_released_message_keeps_its_place(archive: AsyncGroup) -> None:
     await archive.topic.publish_many(range(6))
     held = await take(archive, limit=4)
 
@@ -47,7 +47,7 @@ async def test_what_is_given_back_keeps_its_place(archive: AsyncGroup) -> None:
     assert [d.body for d in await take(archive)] == [1, 2, 3, 4, 5]
 
 
-async def test_what_ran_out_keeps_its_place(archive: AsyncGroup, clock: Place) -> None:
+async def test_a_message_with_an_expired_lease_keeps_its_place(archive: AsyncGroup, clock: Place) -> None:
     await archive.topic.publish_many(range(6))
     await take(archive, limit=2, lease=20)
     await take(archive, limit=2, lease=10)
@@ -78,14 +78,14 @@ async def test_of_each_key_one_entry_is_out_at_a_time(archive: AsyncGroup, other
     await check_accounts(archive)
 
 
-async def test_entries_without_a_key_wait_for_nobody(archive: AsyncGroup) -> None:
+async def test_entries_without_a_key_do_not_wait(archive: AsyncGroup) -> None:
     await archive.topic.publish_many([Send("a1", key="a"), "x", Send("a2", key="a"), "y"])
 
     assert [d.body for d in await take(archive)] == ["a1", "x", "y"]
     assert (await archive.stats()).parked == 1
 
 
-async def test_what_waits_behind_its_key_is_held_by_nobody(archive: AsyncGroup) -> None:
+async def test_a_message_that_waits_behind_its_key_is_held_by_no_member(archive: AsyncGroup) -> None:
     ids = await keyed(archive.topic, "a1", "a2", "a3")
     await take_one(archive)
 
@@ -94,7 +94,7 @@ async def test_what_waits_behind_its_key_is_held_by_nobody(archive: AsyncGroup) 
 
 
 @pytest.mark.parametrize("verb", ["retry", "defer", "release"])
-async def test_an_entry_that_comes_back_keeps_its_key(archive: AsyncGroup, clock: Place, verb: str) -> None:
+async def test_an_entry_that_is_retried_keeps_its_key(archive: AsyncGroup, clock: Place, verb: str) -> None:
     """I7."""
     await keyed(archive.topic, "a1", "a2")
     (first,) = await take(archive)
@@ -149,7 +149,7 @@ async def test_a_dead_letter_may_block_its_key_until_it_is_redriven(app: AsyncDu
     await check_accounts(group)
 
 
-async def test_a_key_is_held_in_each_group_by_itself(archive: AsyncGroup, live: AsyncGroup) -> None:
+async def test_a_key_is_held_separately_in_each_group(archive: AsyncGroup, live: AsyncGroup) -> None:
     await keyed(archive.topic, "a1", "a2")
     await take_one(archive)
 
@@ -248,14 +248,14 @@ async def test_a_group_with_headers_gets_entries_that_have_them(
     await check_accounts(group)
 
 
-async def test_what_one_group_passes_over_reaches_another(events: AsyncTopic) -> None:
+async def test_an_entry_that_one_group_skips_reaches_another(events: AsyncTopic) -> None:
     await given_regions(events)
     assert await take_bodies(events.group("eu", headers={"region": "eu"})) == ["eu 1", "eu 2"]
 
     assert len(await take_bodies(events.group("all"))) == 5
 
 
-async def test_a_filter_looks_past_many_that_do_not_match(events: AsyncTopic) -> None:
+async def test_a_filter_skips_many_letters_that_do_not_match(events: AsyncTopic) -> None:
     await events.publish_many(["no"] * 2500)
     await events.publish("yes", headers={"a": "b"})
     group = events.group("g", headers={"a": "b"})
@@ -266,7 +266,7 @@ async def test_a_filter_looks_past_many_that_do_not_match(events: AsyncTopic) ->
     assert (await group.stats()).filtered == 2500
 
 
-async def test_what_was_filtered_frees_its_entry_where_nothing_is_kept(app: AsyncDuly, queue_name: str) -> None:
+async def test_a_filtered_entry_is_freed_if_nothing_is_kept(app: AsyncDuly, queue_name: str) -> None:
     events = app.topic(queue_name, keep=None)
     group = events.group("g", headers={"a": "b"})
     await group.create()
@@ -278,7 +278,7 @@ async def test_what_was_filtered_frees_its_entry_where_nothing_is_kept(app: Asyn
     assert (await events.stats()).length == 0
 
 
-async def test_what_was_delayed_keeps_its_headers_and_its_key(events: AsyncTopic, clock: Place) -> None:
+async def test_a_delayed_entry_keeps_its_headers_and_its_key(events: AsyncTopic, clock: Place) -> None:
     await events.publish_many(
         [
             Send("a1", delay=10, key="a", headers={"region": "eu", "x": "y" * 300}),
@@ -297,8 +297,8 @@ async def test_what_was_delayed_keeps_its_headers_and_its_key(events: AsyncTopic
     assert (await group.stats()).parked == 1
 
 
-async def test_a_message_in_the_store_is_delivered_whatever_the_filter_says_now(events: AsyncTopic) -> None:
-    """A filter is for what is read; what was read belongs to the group."""
+async def test_a_message_in_the_store_is_delivered_even_if_the_filter_has_changed(events: AsyncTopic) -> None:
+    """A filter applies when entries are read. Entries that were read belong to the group."""
     held = await given_read(events.group("g"), "body")
     await held.release()
 

@@ -1,6 +1,6 @@
 """Waking in groups: no member sleeps past an entry that it could take.
 
-The members here look by themselves only every 5 s, so whoever acts sooner was woken.
+The members here poll only every 5 s, so a member that acts sooner was woken.
 """
 
 import time
@@ -63,7 +63,7 @@ async def test_one_entry_goes_to_one_of_those_that_wait(
 
 
 @pytest.mark.parametrize("before", [None, 60])
-async def test_a_delayed_publish_wakes_whoever_waits_at_its_time(
+async def test_a_delayed_publish_wakes_a_waiting_consumer_when_it_is_due(
     archive: AsyncGroup, place: Place, before: float | None
 ) -> None:
     if before:
@@ -79,7 +79,7 @@ async def test_a_delayed_publish_wakes_whoever_waits_at_its_time(
     ("verb", "arguments"),
     [("retry", (0,)), ("retry", (0.2,)), ("defer", (0.2,)), ("release", ()), ("recycle", ())],
 )
-async def test_what_is_given_back_wakes_a_member(
+async def test_a_released_message_wakes_a_member(
     archive: AsyncGroup, place: Place, verb: str, arguments: tuple[float, ...]
 ) -> None:
     held = await given_read(archive)
@@ -149,7 +149,7 @@ async def test_a_promote_and_an_earlier_time_wake(archive: AsyncGroup, place: Pl
 
 
 async def test_members_all_keep_the_timers(archive: AsyncGroup, other_app: AsyncDuly, place: Place) -> None:
-    """Nobody hands on a watch: whoever leaves takes nothing away."""
+    """No watch is passed on: a member that leaves takes nothing away."""
     leaving = InBackground(lambda: archive.receive(limit=1, wait=0.6))
     await until(lambda: place.blocked() == 1)
     staying = InBackground(lambda: of_other_app(archive, other_app).receive(limit=1, wait=20))
@@ -161,7 +161,7 @@ async def test_members_all_keep_the_timers(archive: AsyncGroup, other_app: Async
     assert (await woken(staying)).body == "soon"
 
 
-async def test_an_entry_of_another_topic_wakes_nobody(archive: AsyncGroup, app: AsyncDuly, place: Place) -> None:
+async def test_an_entry_of_another_topic_wakes_no_consumer(archive: AsyncGroup, app: AsyncDuly, place: Place) -> None:
     (member,) = await given_blocked(place, archive, wait=0.4)
 
     await app.topic(f"{archive.topic.name}-2").publish("body")
@@ -169,7 +169,7 @@ async def test_an_entry_of_another_topic_wakes_nobody(archive: AsyncGroup, app: 
     assert await member.result() == []
 
 
-async def test_a_receive_waits_as_long_as_it_was_told(archive: AsyncGroup) -> None:
+async def test_a_receive_waits_as_long_as_asked(archive: AsyncGroup) -> None:
     began = time.monotonic()
 
     assert await archive.receive(wait=0.3) == []
@@ -177,7 +177,7 @@ async def test_a_receive_waits_as_long_as_it_was_told(archive: AsyncGroup) -> No
     assert 0.3 <= time.monotonic() - began < SOON
 
 
-async def test_a_member_of_a_group_with_headers_is_not_ended_by_what_it_passes_over(
+async def test_a_member_of_a_group_with_headers_continues_behind_skipped_entries(
     events: AsyncTopic, place: Place
 ) -> None:
     (member,) = await given_blocked(place, events.group("g", headers={"a": "b"}))

@@ -49,7 +49,7 @@ async def test_a_group_begins_with_all_that_is_kept(events: AsyncTopic) -> None:
     assert await take_bodies(events.group("late")) == ["a", "b"]
 
 
-async def test_a_group_may_begin_with_what_is_new(events: AsyncTopic) -> None:
+async def test_a_group_may_begin_with_new_entries(events: AsyncTopic) -> None:
     await events.publish("old")
     group = events.group("g", start="new")
 
@@ -111,7 +111,7 @@ async def test_a_group_has_a_name_a_topic_and_a_label(events: AsyncTopic) -> Non
     assert repr(group).startswith(f"<{type(group).__name__} '{events.name}/archive'")
 
 
-# Who gets what
+# Distribution
 
 
 async def test_every_group_gets_every_entry(archive: AsyncGroup, live: AsyncGroup) -> None:
@@ -125,7 +125,9 @@ async def test_every_group_gets_every_entry(archive: AsyncGroup, live: AsyncGrou
         ]
 
 
-async def test_what_one_member_holds_no_other_gets(archive: AsyncGroup, other_app: AsyncDuly) -> None:
+async def test_a_message_that_one_member_holds_is_delivered_to_no_other(
+    archive: AsyncGroup, other_app: AsyncDuly
+) -> None:
     """I3."""
     other = of_other_app(archive, other_app)
     await archive.topic.publish_many(range(10))
@@ -136,7 +138,7 @@ async def test_what_one_member_holds_no_other_gets(archive: AsyncGroup, other_ap
     assert await take(archive) == await take(other) == []
 
 
-async def test_what_one_group_does_with_an_entry_concerns_no_other(archive: AsyncGroup, live: AsyncGroup) -> None:
+async def test_settling_an_entry_in_one_group_affects_no_other(archive: AsyncGroup, live: AsyncGroup) -> None:
     id_ = await archive.topic.publish("body")
     await (await take_one(archive)).reject("no use")
 
@@ -147,7 +149,7 @@ async def test_what_one_group_does_with_an_entry_concerns_no_other(archive: Asyn
     assert await counted(archive) == {"sent": 1, "delivered": 1, "buried": 1, "dead": 1}
 
 
-async def test_what_is_acked_does_not_come_again(archive: AsyncGroup, clock: Place) -> None:
+async def test_an_acked_message_is_not_redelivered(archive: AsyncGroup, clock: Place) -> None:
     """I1."""
     await archive.topic.publish_many(range(3))
     deliveries = await take(archive)
@@ -170,7 +172,7 @@ async def test_ack_many_refuses_the_deliveries_of_another_group(archive: AsyncGr
     await held.ack()
 
 
-async def test_a_delivery_knows_what_was_published(archive: AsyncGroup, place: Place) -> None:
+async def test_a_delivery_has_the_published_values(archive: AsyncGroup, place: Place) -> None:
     d = await given_read(archive, {"n": 1}, key="k", headers={"a": "b", "中": "文"})
 
     assert (d.body, d.raw, d.key, d.headers, d.priority) == ({"n": 1}, b'{"n":1}', "k", {"a": "b", "中": "文"}, 0)
@@ -189,7 +191,7 @@ async def test_an_entry_that_was_delayed_was_sent_when_it_was_published(archive:
 
 
 @pytest.mark.parametrize("verb", SETTLES)
-async def test_a_settle_is_done_once_and_what_comes_later_is_refused(archive: AsyncGroup, verb: str) -> None:
+async def test_the_first_settle_counts_and_later_ones_are_refused(archive: AsyncGroup, verb: str) -> None:
     held = await given_read(archive)
     await settle(held, verb)
 
@@ -240,7 +242,7 @@ async def test_a_stale_ack_many_names_those_that_are_lost(
     assert (await archive.stats()).acked == 3
 
 
-async def test_a_failure_comes_back_by_the_topics_policy_until_it_is_dead(
+async def test_a_failure_is_retried_by_the_topics_policy_until_it_is_dead(
     app: AsyncDuly, queue_name: str, clock: Place
 ) -> None:
     group = app.topic(queue_name, retry=Retry(delays=[10, 100])).group("g")
@@ -262,7 +264,7 @@ async def test_a_failure_comes_back_by_the_topics_policy_until_it_is_dead(
 
 
 async def test_a_retry_may_take_longer_than_the_lease(app: AsyncDuly, queue_name: str, clock: Place) -> None:
-    """What waits is with nobody, so no lease runs out."""
+    """No member holds a waiting message, so no lease expires."""
     group = app.topic(queue_name, lease=5).group("g")
     held = await given_read(group)
 
@@ -276,7 +278,7 @@ async def test_a_retry_may_take_longer_than_the_lease(app: AsyncDuly, queue_name
     assert (again.id, again.failures, again.crashes) == (held.id, 1, 0)
 
 
-async def test_a_deferred_entry_comes_back_with_no_attempt_spent(archive: AsyncGroup, clock: Place) -> None:
+async def test_a_deferred_entry_is_redelivered_with_no_attempt_spent(archive: AsyncGroup, clock: Place) -> None:
     held = await given_read(archive)
 
     await held.defer(100, "too early")
@@ -318,7 +320,7 @@ async def test_a_recycle_with_a_delay_waits(archive: AsyncGroup, clock: Place) -
     assert (await take_one(archive)).cycles == 1
 
 
-async def test_a_member_that_falls_silent_loses_what_it_holds_with_one_crash(
+async def test_a_member_that_falls_silent_loses_its_messages_with_one_crash(
     archive: AsyncGroup, other_app: AsyncDuly, clock: Place
 ) -> None:
     """I8."""
@@ -349,7 +351,7 @@ async def test_a_member_that_lost_all_that_it_held_is_forgotten(
     assert list((await archive.pending()).consumers) == [archive._link.consumer]
 
 
-async def test_what_ran_out_comes_before_what_was_published_later(archive: AsyncGroup, clock: Place) -> None:
+async def test_an_entry_with_an_expired_lease_comes_before_later_entries(archive: AsyncGroup, clock: Place) -> None:
     await archive.topic.publish_many(["a", "b"])
     await take(archive, lease=10)
     await archive.topic.publish("c")
@@ -422,7 +424,7 @@ async def test_a_block_that_ends_well_acks(archive: AsyncGroup) -> None:
     [(ValueError("boom"), "delayed"), (Reject("no use"), "dead"), (Defer(60), "delayed")],
     ids=["error", "reject", "defer"],
 )
-async def test_a_block_that_raises_settles_by_what_it_raised(archive: AsyncGroup, error: Exception, state: str) -> None:
+async def test_a_block_that_raises_settles_by_its_error(archive: AsyncGroup, error: Exception, state: str) -> None:
     held = await given_read(archive)
 
     async def work() -> None:
@@ -476,7 +478,7 @@ async def test_commits_of_one_member_each_ack_their_own(archive: AsyncGroup, que
     assert (await archive.stats()).acked == 2
 
 
-async def test_a_lock_of_a_delivery_defers_whoever_comes_second(archive: AsyncGroup, live: AsyncGroup) -> None:
+async def test_a_lock_of_a_delivery_defers_the_second_caller(archive: AsyncGroup, live: AsyncGroup) -> None:
     first, second = await given_read(archive), await take_one(live)
     name = f"{archive.label}:stock"
 
@@ -522,9 +524,7 @@ async def test_many_members_share_all_entries(archive: AsyncGroup, other_app: As
     await check_accounts(archive)
 
 
-async def test_a_lost_lease_is_told_of_in_the_log(
-    archive: AsyncGroup, clock: Place, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_lost_lease_is_logged(archive: AsyncGroup, clock: Place, caplog: pytest.LogCaptureFixture) -> None:
     held = await given_read(archive, lease=10)
     clock.advance(11)
 

@@ -1,4 +1,4 @@
-"""What a topic keeps: by count, age and bytes, or until every group has acked."""
+"""Retention of a topic: by count, age and bytes, or until every group has acked."""
 
 from datetime import timedelta
 from typing import Any
@@ -72,7 +72,7 @@ async def test_without_bounds_all_is_kept(app: AsyncDuly, queue_name: str, clock
     assert await length_of(events) == 1001
 
 
-async def test_a_week_is_kept_if_nothing_is_said(events: AsyncTopic, clock: Place) -> None:
+async def test_a_week_is_kept_by_default(events: AsyncTopic, clock: Place) -> None:
     await events.publish("old")
     clock.advance(6 * 86400)
     await events.publish("young")
@@ -90,7 +90,9 @@ async def test_acks_free_nothing_where_entries_are_kept(events: AsyncTopic) -> N
     assert await bodies_in(events) == [0, 1, 2]
 
 
-async def test_what_is_trimmed_before_a_group_has_read_it_is_counted_as_missed(app: AsyncDuly, queue_name: str) -> None:
+async def test_an_entry_that_is_trimmed_before_a_group_has_read_it_is_counted_as_missed(
+    app: AsyncDuly, queue_name: str
+) -> None:
     events = app.topic(queue_name, keep=Keep(count=3))
     behind, at_the_front = events.group("behind"), events.group("front")
     await behind.create()
@@ -104,7 +106,7 @@ async def test_what_is_trimmed_before_a_group_has_read_it_is_counted_as_missed(a
     await check_accounts(behind)
 
 
-async def test_what_a_group_has_read_and_what_it_has_missed_are_told_apart(app: AsyncDuly, queue_name: str) -> None:
+async def test_read_entries_and_missed_entries_are_distinguished(app: AsyncDuly, queue_name: str) -> None:
     events = app.topic(queue_name, keep=Keep(count=3))
     group = events.group("g")
     await events.publish_many(range(3))
@@ -117,7 +119,7 @@ async def test_what_a_group_has_read_and_what_it_has_missed_are_told_apart(app: 
     assert (await group.stats()).missed == 4
 
 
-async def test_what_a_member_holds_outlives_its_entry(app: AsyncDuly, queue_name: str, clock: Place) -> None:
+async def test_a_leased_message_outlives_its_entry(app: AsyncDuly, queue_name: str, clock: Place) -> None:
     """I1."""
     events = app.topic(queue_name, keep=Keep(count=1))
     group = events.group("g")
@@ -136,7 +138,7 @@ async def test_what_a_member_holds_outlives_its_entry(app: AsyncDuly, queue_name
 
 
 @pytest.mark.parametrize("verb", ["retry", "defer", "release", "recycle"])
-async def test_what_comes_back_outlives_its_entry(app: AsyncDuly, queue_name: str, clock: Place, verb: str) -> None:
+async def test_a_retried_message_outlives_its_entry(app: AsyncDuly, queue_name: str, clock: Place, verb: str) -> None:
     """I1."""
     events = app.topic(queue_name, keep=Keep(count=1))
     group = events.group("g")
@@ -168,7 +170,7 @@ async def test_entries_go_when_every_group_has_acked_them(freeing: AsyncTopic) -
         await check_accounts(group)
 
 
-async def test_nothing_goes_while_there_is_no_group(freeing: AsyncTopic, clock: Place) -> None:
+async def test_nothing_is_freed_while_there_is_no_group(freeing: AsyncTopic, clock: Place) -> None:
     await freeing.publish_many(range(3))
     clock.advance(30 * 86400)
     await freeing.publish(3)
@@ -176,7 +178,7 @@ async def test_nothing_goes_while_there_is_no_group(freeing: AsyncTopic, clock: 
     assert await bodies_in(freeing) == [0, 1, 2, 3]
 
 
-async def test_an_entry_that_is_held_keeps_what_comes_behind_it(freeing: AsyncTopic) -> None:
+async def test_an_entry_that_is_held_keeps_later_entries(freeing: AsyncTopic) -> None:
     group = freeing.group("g")
     await freeing.publish_many(range(3))
     held = await take(group)
@@ -190,7 +192,7 @@ async def test_an_entry_that_is_held_keeps_what_comes_behind_it(freeing: AsyncTo
 
 
 @pytest.mark.parametrize("verb", ["retry", "defer", "release", "recycle", "reject"])
-async def test_what_is_in_a_groups_own_store_frees_its_entry_and_is_not_lost(
+async def test_a_message_in_the_store_of_a_group_frees_its_entry_and_is_not_lost(
     freeing: AsyncTopic, clock: Place, verb: str
 ) -> None:
     """I1."""
@@ -218,7 +220,7 @@ async def test_parked_entries_free_theirs_and_are_not_lost(freeing: AsyncTopic) 
     assert await length_of(freeing) == 0
 
 
-async def test_a_late_group_begins_with_what_is_left(freeing: AsyncTopic) -> None:
+async def test_a_late_group_begins_with_the_entries_that_are_left(freeing: AsyncTopic) -> None:
     await freeing.publish_many(["a", "b"])
     assert await take_bodies(freeing.group("early"), limit=1) == ["a"]
 

@@ -63,7 +63,7 @@ async def test_messages_of_a_key_come_in_the_order_in_which_they_were_sent(queue
 
 
 @pytest.mark.parametrize("verb", ["retry", "defer", "release", "crash"])
-async def test_a_message_that_comes_back_is_still_the_first_of_its_key(
+async def test_a_message_that_is_retried_is_still_the_first_of_its_key(
     queue: AsyncQueue, clock: Place, verb: str
 ) -> None:
     """I7."""
@@ -100,7 +100,7 @@ async def test_within_a_key_the_higher_priority_comes_first(queue: AsyncQueue) -
     assert await finished_in_order(queue) == [9, 5, 0]
 
 
-async def test_within_a_key_what_is_due_later_comes_later(queue: AsyncQueue, clock: Place) -> None:
+async def test_within_a_key_a_message_that_is_due_later_comes_later(queue: AsyncQueue, clock: Place) -> None:
     await queue.send("later", key="k", delay=10)
     await queue.send("now", key="k")
 
@@ -119,7 +119,7 @@ async def test_a_key_of_another_queue_is_another_lane(app: AsyncDuly, queue: Asy
 
 
 @pytest.mark.parametrize("keeps", [False, True])
-async def test_many_acked_together_hand_their_lanes_on(app: AsyncDuly, queue_name: str, keeps: bool) -> None:
+async def test_many_messages_acked_together_pass_their_lanes_on(app: AsyncDuly, queue_name: str, keeps: bool) -> None:
     queue = app.queue(queue_name, done=Keep(count=100) if keeps else None)
     await queue.send_many([Send(f"{key}{n}", key=key) for key in "abc" for n in range(2)])
     firsts = await take(queue)
@@ -152,7 +152,7 @@ async def test_parked_messages_are_listed_by_key_and_in_order(queue: AsyncQueue,
 
 
 @pytest.mark.parametrize("verb", ["ack", "recycle", "reject", "cancel", "purge"])
-async def test_whoever_ends_a_message_wakes_a_consumer_for_the_next_of_its_key(
+async def test_every_end_of_a_message_wakes_a_consumer_for_the_next_of_its_key(
     queue: AsyncQueue, other_app: AsyncDuly, place: Place, verb: str
 ) -> None:
     first, ids = await given_lane(queue, "a", "b", "c")
@@ -234,7 +234,7 @@ async def test_a_parked_message_can_be_cancelled(queue: AsyncQueue) -> None:
     await check_accounts(queue)
 
 
-async def test_a_parked_message_can_be_put_off(queue: AsyncQueue, clock: Place) -> None:
+async def test_a_parked_message_can_be_delayed(queue: AsyncQueue, clock: Place) -> None:
     first, ids = await given_lane(queue, "a", "b", "c")
 
     assert await queue.reschedule(ids[1], delay=10)
@@ -255,7 +255,7 @@ async def test_promote_does_not_let_a_message_slip_past_its_key(queue: AsyncQueu
     assert await finished_in_order(queue) == ["b", "c"]
 
 
-async def test_purge_ends_what_is_parked(queue: AsyncQueue) -> None:
+async def test_purge_ends_parked_messages(queue: AsyncQueue) -> None:
     first, _ = await given_lane(queue, "a", "b", "c")
 
     assert await queue.purge("parked") == 2
@@ -265,7 +265,7 @@ async def test_purge_ends_what_is_parked(queue: AsyncQueue) -> None:
     await check_accounts(queue)
 
 
-async def test_purge_of_what_is_ready_leaves_what_is_parked(queue: AsyncQueue) -> None:
+async def test_purge_of_ready_messages_leaves_parked_ones(queue: AsyncQueue) -> None:
     first, _ = await given_lane(queue, "a", "b", "c")
     await first.release()
 
@@ -275,7 +275,7 @@ async def test_purge_of_what_is_ready_leaves_what_is_parked(queue: AsyncQueue) -
     await check_accounts(queue)
 
 
-async def test_purge_of_all_ends_what_is_parked(queue: AsyncQueue) -> None:
+async def test_purge_of_all_ends_parked_messages(queue: AsyncQueue) -> None:
     await given_lane(queue, "a", "b", "c")
 
     assert await queue.purge() == 3

@@ -115,7 +115,7 @@ async def test_a_reclaimed_message_is_logged_with_its_consumer_and_age(
 async def test_many_messages_that_one_claim_takes_back_are_one_warning(
     app: AsyncDuly, queue_name: str, clock: Place, caplog: pytest.LogCaptureFixture, count: int, crash_limit: int
 ) -> None:
-    """000-15: and each has a line of its own for who looks closely."""
+    """000-15: each has its own line at level DEBUG."""
     queue = app.queue(queue_name, crash_limit=crash_limit)
     ids = await queue.send_many(range(count))
     await take(queue, lease=10)
@@ -139,7 +139,7 @@ async def test_many_messages_that_one_claim_takes_back_are_one_warning(
     assert line.endswith(f"held by {holder}: {fate}")
 
 
-async def test_of_many_messages_taken_back_it_is_said_how_many_are_dead(
+async def test_the_log_of_many_expired_leases_counts_the_dead_messages(
     app: AsyncDuly, queue_name: str, clock: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = app.queue(queue_name, crash_limit=2)
@@ -174,7 +174,7 @@ async def test_a_stale_settle_is_refused_and_changes_nothing(queue: AsyncQueue, 
 
 
 @pytest.mark.parametrize("verb", SETTLES)
-async def test_a_late_settle_is_accepted_while_nobody_took_the_message_over(
+async def test_a_late_settle_is_accepted_until_another_consumer_takes_the_message(
     queue: AsyncQueue, clock: Place, verb: str
 ) -> None:
     """I1, 000-7."""
@@ -188,7 +188,7 @@ async def test_a_late_settle_is_accepted_while_nobody_took_the_message_over(
     await check_accounts(queue)
 
 
-async def test_an_expired_message_that_is_acked_before_anyone_claims_it_does_not_come_back(
+async def test_a_message_that_is_acked_after_its_lease_but_before_a_claim_is_not_redelivered(
     queue: AsyncQueue, clock: Place
 ) -> None:
     """I2, 000-7."""
@@ -305,7 +305,7 @@ async def test_a_consumer_with_renewal_learns_that_its_lease_was_lost(queue: Asy
         await delivery.ack()
 
 
-async def test_what_its_owner_dropped_is_not_renewed_for_ever(queue: AsyncQueue) -> None:
+async def test_a_delivery_that_its_owner_dropped_is_not_renewed_forever(queue: AsyncQueue) -> None:
     await queue.send("body")
     await queue.receive(lease=0.6, renew=True)
 

@@ -62,7 +62,7 @@ async def test_a_rate_is_shared_by_all_consumers(app: AsyncDuly, other_app: Asyn
     assert [delivery.body for delivery in found] == [0]
 
 
-async def test_a_rate_is_that_of_the_one_who_takes(app: AsyncDuly, other_app: AsyncDuly, queue_name: str) -> None:
+async def test_a_rate_is_that_of_the_receiver(app: AsyncDuly, other_app: AsyncDuly, queue_name: str) -> None:
     limited = app.queue(queue_name, rate="1/m")
     await limited.send_many(range(10))
     assert len(await take(limited)) == 1
@@ -80,7 +80,7 @@ async def test_a_rate_that_is_raised_holds_from_now_on(
     assert await take(fast) == []
 
     for _ in range(3):
-        place.advance(45)  # looking does not begin the minute anew
+        place.advance(45)  # polling does not restart the minute
         found = await take(fast)
         place.advance(15)
         assert [len(found), len(await take(fast))] == [0, 1]
@@ -129,7 +129,7 @@ async def test_no_more_are_out_than_allowed(app: AsyncDuly, other_app: AsyncDuly
 
 
 @pytest.mark.parametrize("verb", ["ack", "retry", "defer", "release", "recycle", "reject", "cancel", "purge"])
-async def test_whoever_makes_room_wakes_a_consumer(
+async def test_every_call_that_makes_room_wakes_a_consumer(
     app: AsyncDuly, other_app: AsyncDuly, queue_name: str, place: Place, verb: str
 ) -> None:
     queue = app.queue(queue_name, max_in_flight=1)
@@ -185,7 +185,7 @@ async def test_a_paused_queue_with_limits_goes_on_after_resume(app: AsyncDuly, q
     assert (await take_one(queue)).body == "second"
 
 
-async def test_a_limit_counts_nothing_by_itself(app: AsyncDuly, queue_name: str) -> None:
+async def test_a_limit_alone_counts_nothing(app: AsyncDuly, queue_name: str) -> None:
     queue = app.queue(queue_name, rate="1/m", max_in_flight=1)
     await queue.send_many(range(2))
     first = await take_one(queue)

@@ -34,7 +34,7 @@ async def given_waiting(place: Place, app: AsyncDuly, name: str, *waits: float) 
 
 
 async def is_free(app: AsyncDuly, name: str) -> bool:
-    """Say whether a lock can be taken now."""
+    """Return whether a lock can be taken now."""
     try:
         async with app.lock(name):
             return True
@@ -63,7 +63,7 @@ async def test_a_block_that_raises_frees_its_lock_and_the_error_goes_on(app: Asy
     assert await is_free(app, name)
 
 
-async def test_who_finds_a_lock_busy_learns_which_and_whose_and_for_how_long(
+async def test_the_error_for_a_busy_lock_names_the_lock_its_holder_and_the_time(
     queue: AsyncQueue, app: AsyncDuly, other_app: AsyncDuly, name: str
 ) -> None:
     delivery = await given_leased(queue)
@@ -117,7 +117,7 @@ async def test_a_lock_is_not_shown_as_a_queue(app: AsyncDuly, name: str) -> None
 # Losing
 
 
-async def test_a_lock_that_ran_out_is_lost_and_said_so_once(
+async def test_a_lock_that_expired_is_lost_and_reported_once(
     app: AsyncDuly, name: str, clock: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "duly"):
@@ -129,7 +129,7 @@ async def test_a_lock_that_ran_out_is_lost_and_said_so_once(
     assert said.startswith(f"lock {name!r} was lost: its ttl ran out")
 
 
-async def test_a_lock_that_somebody_else_took_is_not_freed_by_its_former_holder(
+async def test_a_lock_that_another_caller_took_is_not_freed_by_its_former_holder(
     app: AsyncDuly, other_app: AsyncDuly, name: str, clock: Place
 ) -> None:
     async with app.lock(name, ttl=30) as lost:
@@ -162,7 +162,9 @@ async def test_an_extended_lock_is_held_for_longer(app: AsyncDuly, name: str, cl
 
 
 @pytest.mark.parametrize("options", [{"ttl": 0}, {"on_busy": "wait"}])
-def test_a_bad_option_of_a_lock_says_of_which(app: AsyncDuly, name: str, options: dict[str, Any]) -> None:
+def test_the_error_for_a_bad_option_of_a_lock_names_the_option(
+    app: AsyncDuly, name: str, options: dict[str, Any]
+) -> None:
     with pytest.raises(UsageError, match=f"^lock '{name}': .*{next(iter(options))}"):
         app.lock(name, **options)
 
@@ -181,7 +183,7 @@ async def test_a_lock_that_ran_out_cannot_be_extended(app: AsyncDuly, name: str,
 # Waiting
 
 
-async def test_who_waits_has_the_lock_as_soon_as_it_is_free(
+async def test_a_waiting_caller_has_the_lock_as_soon_as_it_is_free(
     app: AsyncDuly, other_app: AsyncDuly, name: str, place: Place
 ) -> None:
     async with app.lock(name) as lock:
@@ -190,7 +192,7 @@ async def test_who_waits_has_the_lock_as_soon_as_it_is_free(
     assert await waiting.result() > lock.fence
 
 
-async def test_all_who_wait_have_it_one_after_the_other(
+async def test_waiting_callers_get_the_lock_one_after_the_other(
     app: AsyncDuly, other_app: AsyncDuly, name: str, place: Place
 ) -> None:
     async with app.lock(name):
@@ -200,7 +202,7 @@ async def test_all_who_wait_have_it_one_after_the_other(
     assert len(set(fences)) == 3
 
 
-async def test_who_has_waited_long_enough_is_told_that_it_is_busy(app: AsyncDuly, name: str) -> None:
+async def test_a_wait_for_a_lock_that_is_over_raises_lock_busy(app: AsyncDuly, name: str) -> None:
     async with app.lock(name):
         began = time.monotonic()
         with pytest.raises(LockBusy):
@@ -208,21 +210,23 @@ async def test_who_has_waited_long_enough_is_told_that_it_is_busy(app: AsyncDuly
         assert time.monotonic() - began >= 0.3
 
 
-async def test_who_waits_no_time_looks_once(app: AsyncDuly, name: str) -> None:
+async def test_a_caller_that_waits_no_time_tries_once(app: AsyncDuly, name: str) -> None:
     assert await hold(app, name, wait=0)
     async with app.lock(name):
         with pytest.raises(LockBusy):
             await hold(app, name, wait=0)
 
 
-async def test_who_waits_has_the_lock_of_a_holder_that_died(app: AsyncDuly, other_app: AsyncDuly, name: str) -> None:
+async def test_a_waiting_caller_has_the_lock_of_a_holder_that_died(
+    app: AsyncDuly, other_app: AsyncDuly, name: str
+) -> None:
     dead = app.lock(name, ttl=0.5)
     await dead.__aenter__()
 
     assert await InBackground(lambda: hold(other_app, name)).result() > dead.fence
 
 
-async def test_who_waits_notices_that_the_end_has_come_nearer(
+async def test_a_waiting_caller_notices_that_the_end_has_come_nearer(
     app: AsyncDuly, other_app: AsyncDuly, name: str, place: Place
 ) -> None:
     async with app.lock(name, ttl=600) as lock:
@@ -322,7 +326,7 @@ async def test_a_busy_lock_may_be_waited_for(queue: AsyncQueue, other_app: Async
     assert await counted(queue) == {"sent": 1, "delivered": 1, "acked": 1}
 
 
-async def test_a_lock_of_the_app_may_defer_too(queue: AsyncQueue, app: AsyncDuly, name: str) -> None:
+async def test_a_lock_of_the_app_may_defer_as_well(queue: AsyncQueue, app: AsyncDuly, name: str) -> None:
     delivery = await given_leased(queue)
     async with app.lock(name), delivery, app.lock(name, on_busy=Defer(60)):
         pytest.fail("the lock is busy")

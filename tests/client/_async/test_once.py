@@ -22,7 +22,7 @@ async def test_a_delivery_may_cause_an_effect_once(queue: AsyncQueue, name: str)
 
 
 async def test_a_second_message_may_not_cause_it(queue: AsyncQueue, other_app: AsyncDuly, name: str) -> None:
-    """A duplicate, say, sent by somebody who had not heard of the first."""
+    """For example a duplicate of another producer."""
     first = await given_leased(queue)
     second = await given_leased(other_app.queue(queue.name))
     third = await given_leased(other_app.queue(queue.name + "-2"), id=first.id)
@@ -49,7 +49,7 @@ async def test_a_message_that_was_given_back_may_cause_it_again(
 async def test_a_message_whose_consumer_died_may_not_cause_it_again(
     queue: AsyncQueue, other_app: AsyncDuly, name: str, clock: Place
 ) -> None:
-    """Nobody knows whether it has happened."""
+    """The effect may have happened."""
     dead = await given_leased(queue, lease=30)
     assert await once(dead, name, 3600) is True
     clock.advance(31)
@@ -94,7 +94,7 @@ async def test_a_redriven_message_may_not_cause_it_even_if_it_is_given_back_befo
     await queue.send("a")
     d = await take_one(queue)
     assert await once(d, name, 60)
-    await d.reject("it died in the middle, say")
+    await d.reject("for example, it died in the middle")
     await queue.redrive()
     await (await take_one(queue)).release()
 
@@ -141,7 +141,7 @@ async def test_once_refuses(queue: AsyncQueue, arguments: tuple[Any, ...], compl
 
 
 # --- async only
-async def test_an_answer_of_once_that_nobody_awaits_is_no_yes(queue: AsyncQueue, name: str) -> None:
+async def test_an_answer_of_once_that_was_not_awaited_is_not_true(queue: AsyncQueue, name: str) -> None:
     """In asyncio only."""
     delivery = await given_leased(queue)
 

@@ -1,4 +1,4 @@
-"""Other programs on the same stream: plain XADD, XREADGROUP and XACK beside us. Real servers only."""
+"""Other programs on the same stream: plain XADD, XREADGROUP and XACK alongside Duly. Real servers only."""
 
 import contextlib
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def held_by_plain(plain: Any, group: AsyncGroup, count: int = 10, name: str = "p
     return [id_.decode() for _, rows in found for id_, _ in rows]
 
 
-# What another program adds
+# Entries of another program
 
 
 async def test_an_entry_of_another_program_is_a_dict_of_its_fields(archive: AsyncGroup, plain: Any) -> None:
@@ -84,7 +84,7 @@ async def test_odd_fields_are_delivered_and_settled(
     await check_accounts(archive)
 
 
-async def test_headers_are_headers_also_beside_fields_that_are_not_ours(events: AsyncTopic, plain: Any) -> None:
+async def test_headers_are_read_alongside_fields_of_other_programs(events: AsyncTopic, plain: Any) -> None:
     plain.xadd(events.stream, {"order": "1", "key": "k", "sent": "5", "header:region": "eu"})
     plain.xadd(events.stream, {"order": "2", "header:region": "us"})
     group = events.group("g", headers={"region": "eu"})
@@ -125,7 +125,7 @@ async def test_a_field_that_is_given_twice_does_no_harm(archive: AsyncGroup, pla
     assert await archive.ack_many([first, second]) == []
 
 
-async def test_a_body_that_is_no_json_does_not_decode(archive: AsyncGroup, plain: Any) -> None:
+async def test_a_body_that_is_not_json_does_not_decode(archive: AsyncGroup, plain: Any) -> None:
     plain.xadd(archive.topic.stream, {"body": "{oops"})
 
     d = await take_one(archive)
@@ -137,7 +137,7 @@ async def test_a_body_that_is_no_json_does_not_decode(archive: AsyncGroup, plain
     await d.reject("decode")
 
 
-async def test_an_entry_with_an_id_of_its_own_is_delivered(archive: AsyncGroup, plain: Any) -> None:
+async def test_an_entry_with_an_explicit_id_is_delivered(archive: AsyncGroup, plain: Any) -> None:
     for id_ in ("0-1", "5-0", "5-18446744073709551615", "1700000000000-7"):
         plain.xadd(archive.topic.stream, {"body": '"x"'}, id=id_)
 
@@ -173,7 +173,7 @@ async def test_a_topic_of_another_program_alone_is_a_topic(app: AsyncDuly, queue
     assert queue_name not in await app.topics()
 
 
-# What another program reads
+# Reads of another program
 
 
 async def test_a_plain_consumer_and_we_share_a_group(archive: AsyncGroup, plain: Any) -> None:
@@ -189,7 +189,7 @@ async def test_a_plain_consumer_and_we_share_a_group(archive: AsyncGroup, plain:
     assert [d.id for d in await take(archive)] == [ids[5]]
 
 
-async def test_what_a_plain_consumer_reads_has_readable_fields(archive: AsyncGroup, plain: Any) -> None:
+async def test_a_plain_consumer_reads_readable_fields(archive: AsyncGroup, plain: Any) -> None:
     await archive.topic.publish({"n": 1}, key="k", headers={"a": "b"})
     await archive.topic.publish(b"\xff")
 
@@ -200,7 +200,7 @@ async def test_what_a_plain_consumer_reads_has_readable_fields(archive: AsyncGro
     ]  # fmt: skip
 
 
-async def test_a_plain_group_is_independent_of_ours(archive: AsyncGroup, plain: Any) -> None:
+async def test_a_plain_group_is_independent_of_groups_of_duly(archive: AsyncGroup, plain: Any) -> None:
     await archive.topic.publish_many(range(3))
     plain.xgroup_create(archive.topic.stream, "plain-group", "0")
 
@@ -210,7 +210,7 @@ async def test_a_plain_group_is_independent_of_ours(archive: AsyncGroup, plain: 
     assert await take_bodies(archive) == [0, 1, 2]
 
 
-async def test_xpending_shows_what_we_hold_and_what_they_hold(archive: AsyncGroup, plain: Any) -> None:
+async def test_xpending_shows_messages_of_duly_and_of_plain_consumers(archive: AsyncGroup, plain: Any) -> None:
     await archive.create()
     ids = await archive.topic.publish_many(range(3))
     await take(archive, limit=1)
@@ -227,7 +227,7 @@ async def test_xpending_shows_what_we_hold_and_what_they_hold(archive: AsyncGrou
 
 
 @pytest.mark.parametrize("verb", ["ack", "retry", "release", "defer", "reject"])
-async def test_whatever_ends_a_lease_leaves_the_native_pending_list(archive: AsyncGroup, plain: Any, verb: str) -> None:
+async def test_every_end_of_a_lease_leaves_the_native_pending_list(archive: AsyncGroup, plain: Any, verb: str) -> None:
     held = await given_read(archive)
     assert plain.xpending(archive.topic.stream, archive.name)["pending"] == 1
 
@@ -251,7 +251,7 @@ async def test_an_extended_lease_is_not_idle_in_the_native_pending_list(
     assert await take(archive) == []
 
 
-async def test_an_xack_of_a_plain_consumer_ends_what_it_holds(
+async def test_an_xack_of_a_plain_consumer_ends_its_message(
     archive: AsyncGroup, plain: Any, server: ServerPlace
 ) -> None:
     await archive.create()
@@ -302,7 +302,7 @@ async def test_a_plain_consumer_that_was_taken_over_reads_on(
     assert (await group.stats()).acked == 1
 
 
-async def test_what_plain_consumers_crash_with_too_often_is_dead(
+async def test_an_entry_that_plain_consumers_crash_with_too_often_is_dead(
     app: AsyncDuly, queue_name: str, plain: Any, server: ServerPlace
 ) -> None:
     group = app.topic(queue_name, lease=10, crash_limit=2).group("g")
@@ -319,7 +319,9 @@ async def test_what_plain_consumers_crash_with_too_often_is_dead(
     await check_accounts(group)
 
 
-async def test_an_xautoclaim_of_another_program_cannot_take_what_waits_with_us(archive: AsyncGroup, plain: Any) -> None:
+async def test_an_xautoclaim_of_another_program_cannot_take_a_message_that_waits_for_a_retry(
+    archive: AsyncGroup, plain: Any
+) -> None:
     held = await given_read(archive)
     await held.retry(60)
 
@@ -329,7 +331,7 @@ async def test_an_xautoclaim_of_another_program_cannot_take_what_waits_with_us(a
     assert await counted(archive) == {"delayed": 1, "sent": 1, "delivered": 1, "retried": 1}
 
 
-async def test_an_xautoclaim_of_what_we_hold_does_not_end_our_lease(archive: AsyncGroup, plain: Any) -> None:
+async def test_an_xautoclaim_of_a_leased_entry_does_not_end_the_lease(archive: AsyncGroup, plain: Any) -> None:
     """I5: the lease decides, not the pending list."""
     held = await given_read(archive)
 
@@ -341,7 +343,7 @@ async def test_an_xautoclaim_of_what_we_hold_does_not_end_our_lease(archive: Asy
 
 
 @pytest.mark.parametrize("command", ["XDEL", "XTRIM", "DEL"])
-async def test_what_a_member_holds_survives_the_removal_of_its_entry(
+async def test_a_leased_message_survives_the_removal_of_its_entry(
     archive: AsyncGroup, plain: Any, server: ServerPlace, command: str
 ) -> None:
     """I1."""
@@ -357,7 +359,7 @@ async def test_what_a_member_holds_survives_the_removal_of_its_entry(
     await check_accounts(archive)
 
 
-async def test_a_group_that_another_program_destroyed_begins_anew(archive: AsyncGroup, plain: Any) -> None:
+async def test_a_group_that_another_program_destroyed_starts_over(archive: AsyncGroup, plain: Any) -> None:
     held = await given_read(archive, "first")
     plain.xgroup_destroy(archive.topic.stream, archive.name)
 

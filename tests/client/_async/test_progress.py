@@ -1,4 +1,4 @@
-"""Long work tells how far it is: purge, redrive and audit."""
+"""Long calls report their progress: purge, redrive and audit."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Stopped(Exception):
-    """What a caller raises who has seen enough."""
+    """Raised by a callback to stop the call."""
 
 
 def stop(_: int) -> None:
@@ -40,56 +40,56 @@ async def begin(inbox: AsyncInbox, verb: str, on_progress: Any) -> Any:
     return await getattr(inbox, verb)(on_progress=on_progress)
 
 
-async def test_purge_tells_how_many_ended_so_far(queue: AsyncQueue) -> None:
+async def test_purge_reports_how_many_ended_so_far(queue: AsyncQueue) -> None:
     await queue.send_many(range(MANY))
-    told: list[int] = []
+    reported: list[int] = []
 
-    assert await queue.purge(on_progress=told.append) == MANY
+    assert await queue.purge(on_progress=reported.append) == MANY
 
-    assert told == STEPS
+    assert reported == STEPS
 
 
 async def test_purge_counts_on_through_all_states(app: AsyncDuly, queue_name: str) -> None:
     queue = app.queue(queue_name, done=Keep(count=10))
     await queue.send_many(["ready", Send("delayed", delay=60)])
-    told: list[int] = []
+    reported: list[int] = []
 
-    assert await queue.purge(on_progress=told.append) == 2
-    assert told == [1, 2]
+    assert await queue.purge(on_progress=reported.append) == 2
+    assert reported == [1, 2]
 
 
-async def test_purge_of_a_group_counts_what_is_unread_first(archive: AsyncGroup) -> None:
+async def test_purge_of_a_group_counts_unread_entries_first(archive: AsyncGroup) -> None:
     await archive.create()
     await archive.topic.publish_many(["a", "b", "c"])
     (held,) = await take(archive, limit=1)
-    told: list[int] = []
+    reported: list[int] = []
 
-    assert await archive.purge(on_progress=told.append) == 3
+    assert await archive.purge(on_progress=reported.append) == 3
 
-    assert told == [2, 3]
+    assert reported == [2, 3]
     assert held.body == "a"
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"where": {"reason": "no use"}}, {"dry_run": True}], ids=["all", "some", "dry"]
 )
-async def test_redrive_tells_how_many_went_so_far(queue: AsyncQueue, options: dict[str, Any]) -> None:
+async def test_redrive_reports_how_many_were_redriven_so_far(queue: AsyncQueue, options: dict[str, Any]) -> None:
     await given_many_dead(queue)
-    told: list[int] = []
+    reported: list[int] = []
 
-    assert await queue.redrive(**options, on_progress=told.append) == MANY
+    assert await queue.redrive(**options, on_progress=reported.append) == MANY
 
-    assert told == STEPS
+    assert reported == STEPS
 
 
-async def test_an_audit_tells_how_many_ids_it_has_looked_at(queue: AsyncQueue) -> None:
+async def test_an_audit_reports_how_many_ids_it_has_checked(queue: AsyncQueue) -> None:
     await queue.send_many(range(300))
-    told: list[int] = []
+    reported: list[int] = []
 
-    audit = await queue.audit(on_progress=told.append)
+    audit = await queue.audit(on_progress=reported.append)
 
-    assert told == sorted(told)
-    assert told[-1] == audit.checked >= 600
+    assert reported == sorted(reported)
+    assert reported[-1] == audit.checked >= 600
 
 
 @pytest.mark.parametrize("verb", ["purge", "redrive", "audit"])
@@ -108,7 +108,9 @@ async def test_an_error_in_it_stops_the_work_and_nothing_is_lost(queue: AsyncQue
 
 @pytest.mark.parametrize("verb", ["purge", "redrive", "audit"])
 @pytest.mark.parametrize("given", [7, "print", int, True], ids=["number", "text", "class", "truth"])
-async def test_what_is_no_function_is_refused_before_anything_changes(queue: AsyncQueue, verb: str, given: Any) -> None:
+async def test_a_value_that_is_not_a_function_is_refused_before_anything_changes(
+    queue: AsyncQueue, verb: str, given: Any
+) -> None:
     await queue.send("body")
     (delivery,) = await take(queue, limit=1)
     await delivery.reject("no use")
@@ -120,7 +122,7 @@ async def test_what_is_no_function_is_refused_before_anything_changes(queue: Asy
 
 
 async def test_a_coroutine_function_is_refused(queue: AsyncQueue) -> None:
-    """It would never be awaited. In sync code, too."""
+    """It would never be awaited. The same holds for sync code."""
     import asyncio
 
     with pytest.raises(UsageError, match="plain function"):

@@ -54,7 +54,7 @@ async def test_the_wait_ends_although_the_next_message_is_due_later(queue: Async
     assert 0.2 <= time.monotonic() - began < SOON
 
 
-async def test_what_is_there_is_taken_without_waiting(queue: AsyncQueue) -> None:
+async def test_waiting_messages_are_received_without_waiting(queue: AsyncQueue) -> None:
     await queue.send("body")
     began = time.monotonic()
 
@@ -93,7 +93,7 @@ async def test_nothing_is_early_and_nothing_is_forgotten(queue: AsyncQueue) -> N
         assert row.deadline - timedelta(seconds=30) >= due_at
 
 
-async def test_a_delayed_message_is_handed_out_soon_after_it_is_due(queue: AsyncQueue) -> None:
+async def test_a_delayed_message_is_delivered_soon_after_it_is_due(queue: AsyncQueue) -> None:
     await queue.send("body", delay=0.3)
 
     (delivery,) = await queue.receive(wait=20)
@@ -115,7 +115,7 @@ async def test_two_consumers_never_get_the_same_message(queue: AsyncQueue, other
     assert len(taken) == len(set(taken)) == 100
 
 
-async def test_a_message_that_is_out_is_not_handed_out(queue: AsyncQueue) -> None:
+async def test_a_message_that_is_leased_is_not_delivered(queue: AsyncQueue) -> None:
     """I4."""
     await given_leased(queue)
 
@@ -191,14 +191,14 @@ async def test_the_fence_grows_though_the_queue_was_deleted(queue: AsyncQueue) -
     assert after.fence > before.fence
 
 
-async def test_a_paused_queue_hands_nothing_out(queue: AsyncQueue) -> None:
+async def test_a_paused_queue_delivers_nothing(queue: AsyncQueue) -> None:
     await queue.send("body")
     await queue.pause()
 
     assert await queue.receive(wait=0.1) == []
 
 
-async def test_a_delivery_shows_what_it_is_and_not_its_body(queue: AsyncQueue) -> None:
+async def test_the_repr_of_a_delivery_names_it_without_its_body(queue: AsyncQueue) -> None:
     delivery = await given_leased(queue, "secret")
 
     assert delivery.id in repr(delivery)

@@ -63,7 +63,7 @@ def other(app: AsyncDuly, queue_name: str) -> AsyncQueue:
     ],
     ids=["error", "pattern", "reason", "another reason", "header", "keys", "key", "function", "none", "all"],
 )
-async def test_redrive_takes_what_a_filter_means_and_leaves_the_others(
+async def test_redrive_takes_the_letters_that_match_and_leaves_the_others(
     queue: AsyncQueue, where: Any, chosen: list[str]
 ) -> None:
     """I1."""
@@ -113,7 +113,7 @@ async def test_a_limit_counts_those_that_a_filter_means(queue: AsyncQueue) -> No
     assert await take_bodies(queue) == [1, 3]
 
 
-async def test_find_dead_looks_at_the_oldest_up_to_its_limit(queue: AsyncQueue) -> None:
+async def test_find_dead_checks_the_oldest_up_to_its_limit(queue: AsyncQueue) -> None:
     for number in range(4):
         await given_dead(queue, number)
 
@@ -122,7 +122,7 @@ async def test_find_dead_looks_at_the_oldest_up_to_its_limit(queue: AsyncQueue) 
     assert (await queue.stats()).dead == 4
 
 
-async def test_filters_look_past_more_than_a_page(app: AsyncDuly, queue_name: str, clock: Place) -> None:
+async def test_filters_skip_more_than_a_page(app: AsyncDuly, queue_name: str, clock: Place) -> None:
     """I11."""
     queue = app.queue(queue_name, crash_limit=1, lease=5)
     await queue.send_many(range(1200))
@@ -151,10 +151,10 @@ async def test_a_dry_run_changes_nothing(queue: AsyncQueue) -> None:
     assert await dead_bodies(queue) == [0, 1, 2]
 
 
-async def test_what_dies_during_a_redrive_is_not_redriven_again(
+async def test_a_letter_that_dies_during_a_redrive_is_not_redriven_again(
     queue: AsyncQueue, other_app: AsyncDuly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duly._async.redriving.MAX_BATCH", 1)  # letters a page: it looks again for each
+    monkeypatch.setattr("duly._async.redriving.MAX_BATCH", 1)  # letters per page: one page for each
     for number in range(3):
         await given_dead(queue, number)
     again, give_up_at = other_app.queue(queue.name), time.monotonic() + SOON
@@ -172,7 +172,7 @@ async def test_what_dies_during_a_redrive_is_not_redriven_again(
 async def test_a_letter_without_a_body_is_not_redriven_by_a_filter(
     app: AsyncDuly, queue_name: str, server: ServerPlace
 ) -> None:
-    """On servers, where somebody else may write."""
+    """On servers, where another program may write."""
     queue = app.queue(queue_name)
     lost = await given_dead(queue, "lost")
     await given_dead(queue, "kept")
@@ -187,7 +187,7 @@ async def test_a_letter_without_a_body_is_not_redriven_by_a_filter(
 # How
 
 
-async def test_at_end_is_behind_what_is_due(queue: AsyncQueue) -> None:
+async def test_at_end_is_behind_due_messages(queue: AsyncQueue) -> None:
     for body in "ab":
         await given_dead(queue, body)
     await queue.send_many(["c", "d"])
@@ -272,7 +272,7 @@ async def test_a_body_of_none_may_be_edited_to_none(queue: AsyncQueue) -> None:
     assert await take_bodies(queue) == [None]
 
 
-async def test_a_filter_that_raises_says_for_which_letter(queue: AsyncQueue) -> None:
+async def test_the_error_of_a_filter_names_the_letter(queue: AsyncQueue) -> None:
     id_ = await given_dead(queue)
 
     with pytest.raises(UsageError, match=f"{id_}.*LookupError"):
@@ -325,7 +325,7 @@ async def test_a_redrive_that_was_interrupted_is_simply_called_again(queue: Asyn
 
 
 # --- end
-async def test_the_timeline_tells_of_a_redrive(queue: AsyncQueue) -> None:
+async def test_the_timeline_shows_a_redrive(queue: AsyncQueue) -> None:
     id_ = await given_failed(queue, "boom")
 
     await queue.redrive(where=Where(error="boom"))
@@ -403,7 +403,7 @@ async def test_moved_letters_are_new_messages_in_the_other_queue(queue: AsyncQue
     await check_accounts(other)
 
 
-async def test_a_moved_letter_keeps_its_retry_policy_and_has_its_ttl_anew(
+async def test_a_moved_letter_keeps_its_retry_policy_and_its_ttl_starts_over(
     queue: AsyncQueue, other: AsyncQueue, clock: Place
 ) -> None:
     await given_failed(queue, "boom", "once")
@@ -449,7 +449,7 @@ async def test_a_letter_whose_id_is_in_use_in_the_other_queue_stays(
 
 
 @pytest.mark.parametrize("bound", [{"max_length": 2}, {"max_length": 2, "on_full": "drop_oldest"}, {"max_bytes": 150}])
-async def test_a_full_queue_takes_what_fits_and_says_how_many(
+async def test_a_full_queue_takes_the_letters_that_fit_and_the_error_counts_them(
     app: AsyncDuly, queue: AsyncQueue, other: AsyncQueue, bound: dict[str, Any]
 ) -> None:
     for number in range(4):
@@ -529,7 +529,7 @@ async def test_a_redrive_that_makes_no_sense_is_refused(queue: AsyncQueue, optio
     assert (await queue.stats()).dead == 1
 
 
-async def test_a_queue_of_another_app_or_itself_is_no_other_queue(
+async def test_a_letter_cannot_move_to_its_own_queue_or_to_another_app(
     queue: AsyncQueue, other_app: AsyncDuly, queue_name: str
 ) -> None:
     for to in (queue, queue_name, other_app.queue("elsewhere")):

@@ -26,7 +26,7 @@ async def test_it_is_due_after_first_and_then_after_growing_delays(queue: AsyncQ
     await check_accounts(queue)
 
 
-async def test_after_so_many_times_it_is_finished(queue: AsyncQueue, clock: Place) -> None:
+async def test_after_the_given_number_of_times_it_is_finished(queue: AsyncQueue, clock: Place) -> None:
     await queue.send("pay", repeat=Repeat(first=60, times=3))
 
     for _ in range(3):
@@ -46,7 +46,7 @@ async def test_one_time_is_a_plain_message_with_a_delay(queue: AsyncQueue, clock
     assert await counted(queue) == {"sent": 1, "delivered": 1, "acked": 1}
 
 
-async def test_a_delay_says_when_it_is_due_for_the_first_time(queue: AsyncQueue, clock: Place) -> None:
+async def test_a_delay_sets_the_first_due_time(queue: AsyncQueue, clock: Place) -> None:
     await queue.send("now", delay=0, repeat=Repeat(first=60))
     await queue.send("at", at=clock.now(), repeat=Repeat(first=60))
 
@@ -118,7 +118,7 @@ async def test_ack_many_sorts_them(queue: AsyncQueue) -> None:
         await deliveries[0].retry()
 
 
-async def test_ack_many_tells_which_leases_were_lost(queue: AsyncQueue) -> None:
+async def test_ack_many_returns_the_lost_leases(queue: AsyncQueue) -> None:
     ids = await queue.send_many([Send(n, delay=0, repeat=Repeat(first=60)) for n in range(3)])
     deliveries = await take(queue)
     await queue.cancel(ids[1], running=True)
@@ -148,7 +148,7 @@ async def test_the_same_ack_again_is_a_success(queue: AsyncQueue) -> None:
     assert (await queue.stats()).recycled == 1
 
 
-async def test_a_failure_is_retried_by_its_policy_and_begins_anew_after_an_ack(queue: AsyncQueue, clock: Place) -> None:
+async def test_a_failure_is_retried_by_its_policy_and_starts_over_after_an_ack(queue: AsyncQueue, clock: Place) -> None:
     await queue.send("pay", delay=0, repeat=Repeat(first=60), retry=Retry(attempts=2, first=5, jitter=0))
     await (await take_one(queue)).retry(error="boom")
     clock.advance(6)

@@ -1,4 +1,4 @@
-"""A holder reports how far its work is, and all who look see it until the delivery ends."""
+"""A holder reports its progress, and every caller of get() sees it until the delivery ends."""
 
 import math
 from typing import Any
@@ -95,7 +95,7 @@ async def test_a_crash_leaves_nothing_behind(queue: AsyncQueue, clock: Place) ->
     await check_accounts(queue)
 
 
-async def test_who_has_settled_reports_no_more(queue: AsyncQueue) -> None:
+async def test_a_settled_delivery_reports_no_progress(queue: AsyncQueue) -> None:
     delivery = await given_leased(queue)
     await delivery.release()
     (again,) = await take(queue)
@@ -119,7 +119,9 @@ async def test_a_report_does_not_extend_the_lease(queue: AsyncQueue) -> None:
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.1, math.nan, math.inf, True, "0.5", None], ids=repr)
-async def test_what_is_no_fraction_is_refused_and_nothing_is_written(queue: AsyncQueue, fraction: Any) -> None:
+async def test_a_value_that_is_not_a_fraction_is_refused_and_nothing_is_written(
+    queue: AsyncQueue, fraction: Any
+) -> None:
     delivery = await given_leased(queue)
 
     with pytest.raises(UsageError, match="fraction must be a number, from 0 to 1"):
@@ -153,7 +155,7 @@ async def test_the_text_is_kept_within_its_bounds(queue: AsyncQueue, given: Any,
     await check_accounts(queue)
 
 
-async def test_progress_keeps_what_went_wrong_before(queue: AsyncQueue) -> None:
+async def test_progress_keeps_earlier_errors(queue: AsyncQueue) -> None:
     first = await given_leased(queue)
     await first.retry(0, error="boom")
     second = await take_one(queue)

@@ -1,6 +1,6 @@
-"""Results: what was returned, who waits for it, and what becomes of those who wait in vain.
+"""Results: the returned value, callers that wait for it, and waits that end without one.
 
-Who waits looks by itself every 5 s, so whoever acts sooner was woken.
+A waiting caller polls every 5 s, so a caller that acts sooner was woken.
 """
 
 import asyncio
@@ -27,20 +27,18 @@ from tests.client.place import Place
 
 @pytest.fixture
 def kept(app: AsyncDuly, queue_name: str) -> AsyncQueue:
-    """Give a queue that keeps what is finished."""
+    """Return a queue that keeps finished messages."""
     return app.queue(queue_name, done=Keep(count=1000), max_message_bytes=1000)
 
 
 async def given_waiting(place: Place, queue: AsyncQueue, id: str, wait: float = 60) -> InBackground[Any]:  # noqa: A002
-    """Let somebody wait for a result, until it blocks."""
+    """Start a wait for a result, and return when it blocks."""
     waiter = InBackground(lambda: queue.result(id, wait))
     await until(lambda: place.blocked() == 1)
     return waiter
 
 
-async def test_what_is_past_its_ttl_has_no_result_although_nobody_has_removed_it(
-    clock: Place, kept: AsyncQueue
-) -> None:
+async def test_a_message_past_its_ttl_has_no_result_even_before_it_is_removed(clock: Place, kept: AsyncQueue) -> None:
     id_ = await kept.send("body", ttl=60)
     with pytest.raises(NotFinished):
         await kept.result(id_, wait=0)
@@ -57,7 +55,7 @@ async def test_what_is_past_its_ttl_has_no_result_although_nobody_has_removed_it
     [None, True, False, 0, 1.5, "", "text\n\0ü", [], [1, None, {"a": "b"}], {"n": 1}, b"", b"\0\xff raw"],
     ids=repr,
 )
-async def test_a_result_comes_back_as_it_was_given(kept: AsyncQueue, value: Any) -> None:
+async def test_a_result_is_returned_unchanged(kept: AsyncQueue, value: Any) -> None:
     delivery = await given_leased(kept)
 
     await delivery.ack(result=value)
@@ -86,7 +84,7 @@ async def test_leaving_a_block_finishes_without_a_result(kept: AsyncQueue) -> No
     assert await kept.result(delivery.id, wait=0) is None
 
 
-async def test_a_message_with_a_key_has_a_result_and_hands_its_lane_on(kept: AsyncQueue) -> None:
+async def test_a_message_with_a_key_has_a_result_and_passes_its_lane_on(kept: AsyncQueue) -> None:
     first = await given_leased(kept, key="k")
     await kept.send("next", key="k")
 
@@ -135,7 +133,7 @@ async def test_a_bad_wait_is_refused(kept: AsyncQueue, wait: Any) -> None:
     ],
     ids=["object", "nan", "large", "large bytes", "surrogate"],
 )
-async def test_what_cannot_be_kept_is_told_and_the_message_is_finished(
+async def test_a_result_that_cannot_be_kept_is_logged_and_the_message_is_finished(
     kept: AsyncQueue, value: Any, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     delivery = await given_leased(kept)
@@ -160,7 +158,7 @@ async def test_bytes_up_to_the_limit_are_kept(kept: AsyncQueue) -> None:
 # Waiting
 
 
-async def test_a_result_wakes_who_waits_for_it(kept: AsyncQueue, place: Place) -> None:
+async def test_a_result_wakes_its_waiting_caller(kept: AsyncQueue, place: Place) -> None:
     delivery = await given_leased(kept)
     waiter = await given_waiting(place, kept, delivery.id)
 
@@ -235,7 +233,7 @@ async def test_a_dead_message_comes_with_the_error(kept: AsyncQueue) -> None:
     assert (failed.value.message.state, failed.value.message.reason) == ("dead", "no use")
 
 
-async def test_an_unknown_message_is_told_at_once(kept: AsyncQueue) -> None:
+async def test_an_unknown_message_raises_at_once(kept: AsyncQueue) -> None:
     began = time.monotonic()
 
     with pytest.raises(ResultGone, match="never sent"):
@@ -255,7 +253,7 @@ async def test_a_trimmed_message_has_no_result(app: AsyncDuly, queue_name: str) 
     assert await queue.result(second.id, wait=0) == 2
 
 
-async def test_when_the_wait_is_over_it_says_so(kept: AsyncQueue, place: Place) -> None:
+async def test_a_wait_that_ends_without_a_result_raises(kept: AsyncQueue, place: Place) -> None:
     id_ = await kept.send("body")
 
     for wait in (0, 0.2):
@@ -266,7 +264,7 @@ async def test_when_the_wait_is_over_it_says_so(kept: AsyncQueue, place: Place) 
     await until(lambda: place.blocked() == 0)
 
 
-async def test_what_is_not_told_is_found_by_looking_again(kept: AsyncQueue, place: Place) -> None:
+async def test_an_end_that_is_not_announced_is_found_by_polling(kept: AsyncQueue, place: Place) -> None:
     id_ = await kept.send("body")
     waiter = await given_waiting(place, kept, id_)
 
@@ -276,7 +274,7 @@ async def test_what_is_not_told_is_found_by_looking_again(kept: AsyncQueue, plac
         await waiter.result(within=5 + SOON)
 
 
-async def test_a_message_that_comes_back_is_waited_for_until_its_end(kept: AsyncQueue, place: Place) -> None:
+async def test_a_message_that_is_retried_is_waited_for_until_its_end(kept: AsyncQueue, place: Place) -> None:
     delivery = await given_leased(kept)
     waiter = await given_waiting(place, kept, delivery.id)
 
@@ -300,7 +298,7 @@ async def test_many_wait_for_one(kept: AsyncQueue, place: Place) -> None:
     assert [await waiter.result() for waiter in waiters] == [1] * 5
 
 
-async def test_each_gets_its_own_in_whatever_order(kept: AsyncQueue, place: Place) -> None:
+async def test_each_caller_gets_its_own_result_in_any_order(kept: AsyncQueue, place: Place) -> None:
     deliveries = [await given_leased(kept, n) for n in range(10)]
     waiters = [InBackground(lambda id_=each.id: kept.result(id_, 60)) for each in deliveries]  # type: ignore[misc]
     await until(lambda: place.blocked() >= 1)
@@ -324,7 +322,7 @@ async def test_a_jump_of_the_clock_does_not_end_a_wait(kept: AsyncQueue, clock: 
     assert await waiter.result(within=5 + SOON) == 1
 
 
-async def test_nothing_is_left_when_nobody_waits(server: Place, app: AsyncDuly, queue_name: str) -> None:
+async def test_nothing_is_left_without_a_waiting_caller(server: Place, app: AsyncDuly, queue_name: str) -> None:
     """I9."""
     queue = app.queue(queue_name, done=Keep(count=0))
     delivery = await given_leased(queue)
@@ -358,7 +356,7 @@ async def test_a_closed_app_ends_the_wait(backend: str, kept: AsyncQueue, queue_
 
 
 # --- async only
-async def test_one_who_is_cancelled_leaves_the_reading_to_another(kept: AsyncQueue, place: Place) -> None:
+async def test_a_cancelled_wait_leaves_the_reading_to_another(kept: AsyncQueue, place: Place) -> None:
     delivery = await given_leased(kept)
     first = await given_waiting(place, kept, delivery.id)
     second = InBackground(lambda: kept.result(delivery.id, 60))

@@ -11,13 +11,13 @@ from tests.client.place import Place
 
 
 def delay_of(message: Message) -> float:
-    """Tell for how long the last failure put a message off, by the clock of the queue."""
+    """Return how long the last failure delayed a message, by the clock of the queue."""
     assert message.due_at is not None
     return (message.due_at - message.errors[-1].at).total_seconds()
 
 
 async def delays_of(queue: AsyncQueue, clock: Place, times: int, **options: Any) -> list[int]:
-    """Let a message fail, and tell how many whole seconds it waits each time."""
+    """Let a message fail, and return how many whole seconds it waits each time."""
     delivery = await given_leased(queue, **options)
     waits = []
     for _ in range(times):
@@ -42,7 +42,7 @@ async def delays_of(queue: AsyncQueue, clock: Place, times: int, **options: Any)
     ],
     ids=["growth", "decay", "longest", "constant", "list", "last of list repeats", "callable", "timedelta"],
 )
-async def test_a_policy_says_when_a_message_comes_back(
+async def test_a_policy_sets_when_a_message_is_retried(
     app: AsyncDuly, queue_name: str, clock: Place, policy: Retry, delays: list[int]
 ) -> None:
     """004-11."""
@@ -206,7 +206,7 @@ async def test_crashes_do_not_exhaust_the_attempts_but_a_failure_after_them_does
     assert (message.state, message.crashes, message.failures) == ("dead", 3, 1)
 
 
-async def test_a_policy_is_asked_by_the_attempt_which_counts_crashes_too(
+async def test_a_policy_is_called_with_the_attempt_which_counts_crashes_as_well(
     app: AsyncDuly, queue_name: str, clock: Place
 ) -> None:
     queue = app.queue(queue_name, retry=Retry(delay=lambda attempt: attempt * 100), lease=5)
@@ -220,9 +220,7 @@ async def test_a_policy_is_asked_by_the_attempt_which_counts_crashes_too(
 
 
 @pytest.mark.parametrize("answer", [-1, float("nan"), "soon"])
-async def test_a_policy_of_your_own_that_answers_nonsense_is_named(
-    app: AsyncDuly, queue_name: str, answer: Any
-) -> None:
+async def test_a_user_policy_that_returns_nonsense_is_named(app: AsyncDuly, queue_name: str, answer: Any) -> None:
     queue = app.queue(queue_name, retry=Retry(delay=lambda attempt: answer))
     delivery = await given_leased(queue)
 

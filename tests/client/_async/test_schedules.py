@@ -1,4 +1,4 @@
-"""Schedules: one message for each run, fired by whoever consumes the queue."""
+"""Schedules: one message for each run, fired by the consumers of the queue."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ HOUR = 3600
 
 
 def next_run(place: Place, every: float) -> datetime:
-    """Tell the next multiple of an interval by the clock of the queue."""
+    """Return the next multiple of an interval by the clock of the queue."""
     return datetime.fromtimestamp(place.now() // every * every + every, UTC)
 
 
@@ -30,7 +30,7 @@ async def advance_to(place: Place, moment: datetime, more: float = 1.0) -> None:
 
 
 async def take_runs(queue: AsyncQueue) -> list[datetime]:
-    """Receive and finish what is due, and give the runs that it was sent for."""
+    """Receive and ack due messages, and return their runs."""
     deliveries = await take(queue)
     await queue.ack_many(deliveries)
     return [datetime.fromisoformat(delivery.headers["duly-slot"]) for delivery in deliveries]
@@ -63,7 +63,7 @@ async def test_nothing_is_sent_before_its_run(clock: Place, app: AsyncDuly, queu
     assert (await queue.stats()).sent == 0
 
 
-async def test_each_run_is_sent_for_although_nobody_looked_between(
+async def test_each_run_is_sent_although_no_consumer_polled_in_between(
     clock: Place, app: AsyncDuly, queue: AsyncQueue
 ) -> None:
     await app.schedule(queue.name, queue, "body", every=HOUR, catch_up="all")
@@ -136,7 +136,7 @@ async def test_a_waiting_consumer_gets_the_message_of_a_run_without_other_traffi
     assert 0 <= late < 4
 
 
-async def test_who_begins_to_wait_gets_the_message_of_a_run(app: AsyncDuly, queue: AsyncQueue) -> None:
+async def test_a_consumer_that_begins_to_wait_gets_the_message_of_a_run(app: AsyncDuly, queue: AsyncQueue) -> None:
     await app.schedule(queue.name, queue, "body", every=1)
     for _ in range(3):
         began = time.monotonic()
@@ -146,7 +146,7 @@ async def test_who_begins_to_wait_gets_the_message_of_a_run(app: AsyncDuly, queu
 
 
 async def test_many_consumers_get_one_message_a_run(app: AsyncDuly, other_app: AsyncDuly, queue: AsyncQueue) -> None:
-    """I4: whoever fires, each run is sent for once, and none is left out."""
+    """I4: each run is sent once by any consumer, and none is left out."""
     await app.schedule(queue.name, queue, "body", every=0.1, catch_up="all")
     found: list[str] = []
 
@@ -177,7 +177,7 @@ async def test_the_same_again_changes_nothing(clock: Place, app: AsyncDuly, queu
     assert await take_runs(queue) == [run]
 
 
-async def test_a_changed_one_begins_anew(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
+async def test_a_changed_schedule_starts_over(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
     await app.schedule(queue.name, queue, "old", every=HOUR)
     await advance_to(clock, next_run(clock, HOUR))
 
@@ -221,7 +221,7 @@ async def _while_declared(
 
 
 async def _orphans(app: AsyncDuly, *queues: AsyncQueue) -> list[tuple[str, str]]:
-    """Find what is stored with queues and not shown."""
+    """Find schedules that are stored with queues and not listed."""
     shown = [(each.name, each.queue) for each in await app.schedules()]
     stored = [(name, queue.name) for queue in queues for name in (await app._link.run(ops.schedules(queue._keys))).rows]
     return [each for each in stored if each not in shown]
@@ -249,7 +249,7 @@ async def test_of_two_queues_that_get_the_same_schedule_at_once_one_has_it(
 
 
 @pytest.mark.parametrize("call", BETWEEN)
-async def test_what_is_removed_while_it_is_declared_is_gone_or_can_be_removed(
+async def test_a_schedule_that_is_removed_while_it_is_declared_is_gone_or_can_be_removed(
     monkeypatch: pytest.MonkeyPatch, app: AsyncDuly, other_app: AsyncDuly, queue: AsyncQueue, call: str
 ) -> None:
     answers: list[bool] = []
@@ -266,10 +266,10 @@ async def test_what_is_removed_while_it_is_declared_is_gone_or_can_be_removed(
 
 
 @pytest.mark.parametrize("call", ["unschedule", "unregister"])
-async def test_what_is_declared_while_it_is_removed_leaves_nothing_unknown(
+async def test_a_schedule_that_is_declared_while_it_is_removed_leaves_nothing_unknown(
     monkeypatch: pytest.MonkeyPatch, app: AsyncDuly, other_app: AsyncDuly, queue: AsyncQueue, call: str
 ) -> None:
-    """The other has noted where the schedule is, stores it and looks again between any two calls of the removal."""
+    """Between any two calls of the removal, another app declares the schedule: registry, row, check."""
     await app._link.run(ops.register(ScheduleKeys(app.namespace), queue.name, queue.name))
     plan = schedules.Plan(None, HOUR * 1_000_000, "UTC", "one", queue._outgoing(Send("body")).part)
 
@@ -283,7 +283,7 @@ async def test_what_is_declared_while_it_is_removed_leaves_nothing_unknown(
     assert not await app.unschedule(queue.name)
 
 
-async def test_what_is_paused_sends_nothing_and_catches_nothing_up(
+async def test_a_paused_schedule_sends_nothing_and_catches_nothing_up(
     clock: Place, app: AsyncDuly, queue: AsyncQueue
 ) -> None:
     await app.schedule(queue.name, queue, "body", every=HOUR, catch_up="all")
@@ -299,7 +299,7 @@ async def test_what_is_paused_sends_nothing_and_catches_nothing_up(
     assert await take_runs(queue) == [run]
 
 
-async def test_what_is_removed_sends_nothing(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
+async def test_a_removed_schedule_sends_nothing(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
     await app.schedule(queue.name, queue, "body", every=HOUR)
 
     assert [await app.unschedule(queue.name), await app.unschedule(queue.name)] == [True, False]
@@ -308,7 +308,7 @@ async def test_what_is_removed_sends_nothing(clock: Place, app: AsyncDuly, queue
     assert await take(queue) == []
 
 
-async def test_what_is_unknown_cannot_be_paused_resumed_or_removed(backend: str, queue_name: str) -> None:
+async def test_an_unknown_schedule_cannot_be_paused_resumed_or_removed(backend: str, queue_name: str) -> None:
     async with AsyncDuly(backend, namespace=queue_name) as app:
         assert not await app.pause_schedule("report")
         assert not await app.resume_schedule("report")
@@ -317,7 +317,7 @@ async def test_what_is_unknown_cannot_be_paused_resumed_or_removed(backend: str,
         assert await app.queues() == []
 
 
-async def test_a_look_shows_all_schedules_by_name(clock: Place, queue_name: str) -> None:
+async def test_schedules_are_listed_by_name(clock: Place, queue_name: str) -> None:
     async with AsyncDuly(clock.url, namespace=queue_name) as app:
         await app.schedule("b", "orders", {"a": 1}, every=HOUR, catch_up="all")
         await app.schedule("c", "orders", b"raw", cron="0 3 * * *", tz="Europe/Berlin")
@@ -344,12 +344,12 @@ async def test_a_deleted_queue_takes_its_schedules_with_it(clock: Place, queue_n
         # The next run may be seconds away, and a new entry of the registry is kept for a while.
         await advance_to(clock, next_run(clock, HOUR), more=HOUR)
         assert await take(queue) == []
-        assert await app.schedules() == []  # and now the registry forgets it, too
+        assert await app.schedules() == []  # and now the registry forgets it as well
         page = await app._link.run(ops.schedules(ScheduleKeys(queue_name)))
         assert page.rows == {}
 
 
-async def test_what_was_written_just_now_is_not_forgotten(backend: str, queue_name: str) -> None:
+async def test_a_recent_entry_of_the_registry_is_not_removed(backend: str, queue_name: str) -> None:
     """A process that has written to the registry, and not to the queue yet."""
     async with AsyncDuly(backend, namespace=queue_name) as app:
         await app._link.run(ops.register(ScheduleKeys(queue_name), "report", "orders"))
@@ -394,11 +394,11 @@ async def test_bounds_of_a_queue_do_not_hold_schedules_back(clock: Place, app: A
 
     await advance_to(clock, next_run(clock, HOUR))
 
-    found = [*await take(queue), *await take(queue)]  # a receive that has something sends for the run, too
+    found = [*await take(queue), *await take(queue)]  # a receive that returns messages fires as well
     assert sorted(len(each.headers) for each in found) == [0, 2]
 
 
-async def test_a_paused_queue_gets_its_messages_and_hands_them_out_later(
+async def test_a_paused_queue_stores_scheduled_messages_and_delivers_them_later(
     clock: Place, app: AsyncDuly, queue: AsyncQueue
 ) -> None:
     await app.schedule(queue.name, queue, "body", every=HOUR)
@@ -426,7 +426,7 @@ async def test_a_paused_queue_gets_its_messages_and_hands_them_out_later(
     ],
     ids=str,
 )
-async def test_what_makes_no_schedule_is_refused_and_nothing_is_written(
+async def test_an_invalid_schedule_is_refused_and_nothing_is_written(
     backend: str, queue_name: str, options: dict[str, Any]
 ) -> None:
     async with AsyncDuly(backend, namespace=queue_name) as app:
@@ -461,7 +461,7 @@ async def test_a_task_is_called_at_each_run(clock: Place, app: AsyncDuly, queue_
     await delivery.ack()
 
 
-async def test_who_schedules_the_task_itself_is_told_how(app: AsyncDuly, queue_name: str) -> None:
+async def test_the_error_for_scheduling_a_task_object_shows_how(app: AsyncDuly, queue_name: str) -> None:
     @app.task(queue=queue_name)
     def sweep() -> None: ...
 
@@ -503,10 +503,10 @@ async def test_a_queue_of_another_app_is_refused(app: AsyncDuly, other_app: Asyn
         await app.schedule(queue_name, other_app.queue(queue_name), "body", every=HOUR)
 
 
-async def test_a_schedule_that_cannot_be_read_keeps_nobody_from_its_work(
+async def test_a_schedule_that_cannot_be_read_keeps_no_consumer_from_its_messages(
     clock: Place, app: AsyncDuly, queue: AsyncQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One of another version, and one whose time zone is unknown here: said once, left to others."""
+    """One of another version, and one with an unknown time zone: logged once, left to others."""
     unknown = schedules.written_plan(schedules.Plan("0 3 * * *", 0, "Mars/Olympus", "one", b""))
     await app._link.run(ops.schedule(queue._keys, "newer", b"\xff?"))
     await app._link.run(ops.schedule(queue._keys, "elsewhere", unknown))
@@ -524,7 +524,7 @@ async def test_a_schedule_that_cannot_be_read_keeps_nobody_from_its_work(
     assert [each.name for each in await app.schedules() if each.queue == queue.name] == [queue.name]
 
 
-async def test_a_schedule_that_cannot_be_read_makes_nobody_spin(
+async def test_a_schedule_that_cannot_be_read_makes_no_consumer_spin(
     app: AsyncDuly, queue: AsyncQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await app._link.run(ops.schedule(queue._keys, "newer", b"\xff?"))
@@ -543,14 +543,14 @@ async def test_a_schedule_that_cannot_be_read_makes_nobody_spin(
     assert len(calls) <= 4
 
 
-async def test_a_run_that_cannot_be_sent_for_keeps_nobody_from_its_work(
+async def test_a_run_that_cannot_be_sent_keeps_no_consumer_from_its_messages(
     clock: Place,
     app: AsyncDuly,
     queue: AsyncQueue,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The server is full: what is there is handed out, and the run is sent for when there is room."""
+    """The server is full: stored messages are delivered, and the run is sent when there is room."""
     await app.schedule(queue.name, queue, "of the schedule", every=HOUR)
     run = next_run(clock, HOUR)
     await take(queue)

@@ -47,7 +47,7 @@ async def test_a_message_with_a_time_is_due_then(queue: AsyncQueue, clock: Place
     assert await take_bodies(queue) == ["then"]
 
 
-async def test_a_time_in_the_past_means_now_and_behind_what_waits(queue: AsyncQueue) -> None:
+async def test_a_time_in_the_past_means_now_and_behind_waiting_messages(queue: AsyncQueue) -> None:
     await queue.send("first")
     await queue.send("past", at=datetime(2001, 9, 9, tzinfo=UTC))
     await queue.send("epoch", at=0)
@@ -97,7 +97,9 @@ async def test_within_a_priority_the_order_of_sending_holds(queue: AsyncQueue) -
     assert await take_bodies(queue) == [1, 3, 5, 0, 2, 4]
 
 
-async def test_a_delayed_message_of_high_priority_does_not_hold_up_what_is_due(queue: AsyncQueue, clock: Place) -> None:
+async def test_a_delayed_message_of_high_priority_does_not_hold_up_due_messages(
+    queue: AsyncQueue, clock: Place
+) -> None:
     await queue.send("urgent", priority=9, delay=10)
     await queue.send("common")
 
@@ -237,9 +239,7 @@ async def test_a_ttl_goes_on_during_retries(queue: AsyncQueue, clock: Place) -> 
 
 
 @pytest.mark.parametrize("way", ["release", "defer", "crash"])
-async def test_a_message_that_was_taken_in_time_and_comes_back_after_its_ttl_is_expired(
-    queue: AsyncQueue, clock: Place, way: str
-) -> None:
+async def test_a_message_that_is_retried_after_its_ttl_is_expired(queue: AsyncQueue, clock: Place, way: str) -> None:
     delivery = await given_leased(queue, ttl=10, lease=20)
     if way == "defer":
         await delivery.defer(5)

@@ -113,7 +113,7 @@ async def test_an_acked_message_is_kept_where_done_is_kept(app: AsyncDuly, queue
     await check_accounts(queue)
 
 
-async def test_defer_spends_no_attempt_and_comes_back_when_its_delay_is_over(queue: AsyncQueue, clock: Place) -> None:
+async def test_defer_spends_no_attempt_and_redelivers_after_its_delay(queue: AsyncQueue, clock: Place) -> None:
     """I3, 002-6."""
     await (await given_leased(queue)).defer(10)
 
@@ -136,7 +136,7 @@ async def test_defer_moves_the_due_time(queue: AsyncQueue) -> None:
     assert (message.due_at - delivery.due_at).total_seconds() == pytest.approx(10, abs=5)
 
 
-async def test_defer_may_go_on_for_ever(queue: AsyncQueue) -> None:
+async def test_defer_may_go_on_forever(queue: AsyncQueue) -> None:
     """I8."""
     await queue.send("body")
     for _ in range(20):
@@ -195,7 +195,7 @@ async def test_recycle_takes_a_delay_and_a_new_body(queue: AsyncQueue, clock: Pl
 
 
 @pytest.mark.parametrize("body", [None, b"", ""], ids=repr)
-async def test_recycle_takes_an_empty_body_too(queue: AsyncQueue, body: object) -> None:
+async def test_recycle_takes_an_empty_body_as_well(queue: AsyncQueue, body: object) -> None:
     delivery = await given_leased(queue, "full")
 
     await delivery.recycle(body=body)
@@ -245,7 +245,7 @@ async def test_any_text_may_be_a_reason(queue: AsyncQueue, reason: str) -> None:
     assert (await seen(queue, delivery.id)).state == "dead"
 
 
-async def test_dead_letters_are_bounded_and_what_goes_is_counted(app: AsyncDuly, queue_name: str) -> None:
+async def test_dead_letters_are_bounded_and_trimmed_ones_are_counted(app: AsyncDuly, queue_name: str) -> None:
     """I1."""
     queue = app.queue(queue_name, dead=Keep(count=2))
     for number in range(4):
@@ -320,7 +320,7 @@ async def test_ack_many_again_is_a_success(queue: AsyncQueue) -> None:
     assert (await queue.stats()).acked == 3
 
 
-async def test_ack_many_returns_what_was_settled_otherwise(queue: AsyncQueue) -> None:
+async def test_ack_many_returns_messages_that_were_settled_otherwise(queue: AsyncQueue) -> None:
     delivery = await given_leased(queue)
     await delivery.release()
 

@@ -1,4 +1,4 @@
-"""The accounts of a topic: what was published with a delay has entered the stream, waits, is cancelled or dead."""
+"""The accounting of a topic: a delayed publish has entered the stream, waits, is cancelled or dead."""
 
 import pytest
 
@@ -16,7 +16,7 @@ async def check_accounts(events: AsyncTopic) -> None:
 
 
 def lose_body(place: Place, events: AsyncTopic, id_: str) -> None:
-    """Remove what is stored under an id, as a stranger might."""
+    """Remove the data of an id, as another program might."""
     if isinstance(place, ServerPlace):
         place.corrupt(f"@{events.name}", "HDEL", "msgs", id_)
     else:
@@ -54,8 +54,8 @@ async def test_an_audit_of_a_topic_that_was_never_used_is_right(events: AsyncTop
     assert (audit.ok, audit.checked, audit.entered, audit.explanation) == (True, 0, 0, ())
 
 
-async def test_what_is_trimmed_from_the_stream_was_accounted_for_before(app: AsyncDuly, queue_name: str) -> None:
-    """I1. The bounds of a topic say nothing of what waits to enter."""
+async def test_an_entry_that_is_trimmed_was_accounted_for_before(app: AsyncDuly, queue_name: str) -> None:
+    """I1. The bounds of a topic do not apply to publishes that wait to enter."""
     from duly import Keep
 
     events = app.topic(queue_name, keep=Keep(count=1))
@@ -121,17 +121,17 @@ async def test_dead_letters_of_a_topic_are_listed_in_pages(events: AsyncTopic, p
     assert (len(first), len(rest)) == (2, 1)
 
 
-async def test_an_audit_of_a_topic_tells_how_many_ids_it_has_looked_at(events: AsyncTopic) -> None:
+async def test_an_audit_of_a_topic_reports_how_many_ids_it_has_checked(events: AsyncTopic) -> None:
     await events.publish_many([Send(number, delay=60) for number in range(300)])
-    told: list[int] = []
+    reported: list[int] = []
 
-    audit = await events.audit(on_progress=told.append)
+    audit = await events.audit(on_progress=reported.append)
 
-    assert told == sorted(told)
-    assert told[-1] == audit.checked >= 600
+    assert reported == sorted(reported)
+    assert reported[-1] == audit.checked >= 600
 
 
-async def test_what_is_no_function_is_refused(events: AsyncTopic) -> None:
+async def test_a_value_that_is_not_a_function_is_refused(events: AsyncTopic) -> None:
     with pytest.raises(UsageError, match="on_progress"):
         await events.audit(on_progress=7)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Bodies of topics: what is published comes out, in a group and in a look without one."""
+"""Bodies of topics arrive unchanged, in a group and in read()."""
 
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -97,7 +97,7 @@ async def test_a_body_of_another_type_is_refused_and_nothing_is_written(
     assert await events.read() == []
 
 
-async def test_a_body_that_does_not_decode_says_so_and_can_be_rejected(app: AsyncDuly, events: AsyncTopic) -> None:
+async def test_a_body_that_does_not_decode_raises_and_can_be_rejected(app: AsyncDuly, events: AsyncTopic) -> None:
     await events.publish("text")
     d = await take_one(app.topic(events.name, type=int).group("g"))
 

@@ -1,4 +1,4 @@
-"""Topics: publishing, reading without a group, and what a topic tells of itself."""
+"""Topics: publishing, reading without a group, and inspection."""
 
 import re
 import time
@@ -36,7 +36,7 @@ async def read_bodies(events: AsyncTopic, *args: Any, **options: Any) -> list[An
 # Publishing
 
 
-async def test_what_is_published_is_in_the_stream_under_the_id_that_came_back(events: AsyncTopic, place: Place) -> None:
+async def test_a_published_entry_is_in_the_stream_under_the_returned_id(events: AsyncTopic, place: Place) -> None:
     id_ = await events.publish({"total": 5}, key="k", headers={"region": "eu", "ü": "中"})
 
     (entry,) = await events.read()
@@ -55,7 +55,7 @@ async def test_publish_many_gives_growing_ids_in_the_order_given(events: AsyncTo
     assert await read_bodies(events, after=ids[999], limit=1000) == list(range(1000, 1500))
 
 
-async def test_publish_many_takes_sends_beside_bodies_and_answers_in_their_order(
+async def test_publish_many_takes_sends_and_bodies_and_returns_ids_in_their_order(
     events: AsyncTopic, clock: Place
 ) -> None:
     ids = await events.publish_many(["a", Send("later", delay=60), Send("b", key="k", headers={"n": "1"}), "c"])
@@ -184,7 +184,7 @@ async def test_a_delayed_publish_can_be_cancelled_until_it_enters(events: AsyncT
     assert await events.cancel("unknown") is False
 
 
-async def test_a_delayed_publish_can_be_looked_at_until_it_enters(events: AsyncTopic, clock: Place) -> None:
+async def test_a_delayed_publish_can_be_inspected_until_it_enters(events: AsyncTopic, clock: Place) -> None:
     id_ = await events.publish("later", delay=60, key="k", headers={"h": "1"})
 
     message = await events.get(id_)
@@ -216,7 +216,7 @@ async def test_a_delayed_publish_can_be_rescheduled_and_promoted(events: AsyncTo
         assert await events.reschedule(id_, delay=5) is False
 
 
-async def test_who_waits_hears_of_a_publish_that_is_promoted(events: AsyncTopic, place: Place) -> None:
+async def test_a_waiting_member_receives_a_publish_that_is_promoted(events: AsyncTopic, place: Place) -> None:
     id_ = await events.publish("soon", delay=1000)
     (member,) = await given_blocked(place, events.group("g"))
 
@@ -225,7 +225,7 @@ async def test_who_waits_hears_of_a_publish_that_is_promoted(events: AsyncTopic,
     assert [d.body for d in await member.result()] == ["soon"]
 
 
-async def test_what_a_topic_has_is_explained(events: AsyncTopic, clock: Place) -> None:
+async def test_the_states_of_a_topic_are_explained(events: AsyncTopic, clock: Place) -> None:
     cancelled, delayed = [await events.publish("later", delay=60) for _ in range(2)]
     await events.cancel(cancelled)
     entry = await events.publish("now")
@@ -336,7 +336,7 @@ async def test_dedup_holds_within_one_publish_many(events: AsyncTopic) -> None:
 
 
 @pytest.mark.parametrize("delay", [None, 60])
-async def test_a_publish_that_is_not_as_durable_as_asked_for_says_so_and_is_stored(
+async def test_a_publish_that_is_not_durable_enough_raises_and_is_stored(
     events: AsyncTopic, delay: float | None
 ) -> None:
     """Neither memory nor the servers here sync each write; one that does is in the fault tests."""
@@ -393,7 +393,7 @@ async def test_read_without_a_wait_returns_at_once(events: AsyncTopic) -> None:
     assert time.monotonic() - began < SOON
 
 
-async def test_read_waits_as_long_as_it_was_told(events: AsyncTopic) -> None:
+async def test_read_waits_as_long_as_asked(events: AsyncTopic) -> None:
     began = time.monotonic()
 
     assert await events.read(wait=0.3) == []
@@ -411,7 +411,7 @@ async def test_a_read_that_waits_is_woken_by_a_publish(events: AsyncTopic, place
     assert [entry.body for entry in await reader.result()] == ["body"]
 
 
-async def test_new_is_what_comes_after_the_call(events: AsyncTopic, place: Place) -> None:
+async def test_new_means_entries_after_the_call(events: AsyncTopic, place: Place) -> None:
     await events.publish("old")
     reader = InBackground(lambda: events.read(after="new", wait=20))
     await until(lambda: place.blocked() == 1)
@@ -430,7 +430,7 @@ async def test_a_read_that_waits_is_woken_by_a_delayed_publish(events: AsyncTopi
     assert [entry.body for entry in await reader.result()] == ["soon"]
 
 
-async def test_all_readers_get_what_is_published(events: AsyncTopic, other_app: AsyncDuly, place: Place) -> None:
+async def test_all_readers_get_all_entries(events: AsyncTopic, other_app: AsyncDuly, place: Place) -> None:
     other = other_app.topic(events.name)
     readers = [InBackground(lambda: events.read(wait=20)), InBackground(lambda: other.read(wait=20))]
     await until(lambda: place.blocked() == 2)
@@ -448,7 +448,7 @@ async def test_an_entry_that_does_not_decode_is_shown_raw(app: AsyncDuly, events
     assert (entry.body, entry.raw) == (b'"text"', b'"text"')
 
 
-# What it tells of itself
+# Inspection
 
 
 async def test_a_topic_that_was_never_used_is_empty(events: AsyncTopic, app: AsyncDuly) -> None:
@@ -461,7 +461,7 @@ async def test_a_topic_that_was_never_used_is_empty(events: AsyncTopic, app: Asy
     assert events.name not in await app.topics()
 
 
-async def test_stats_of_a_topic_count_what_is_where(events: AsyncTopic, clock: Place) -> None:
+async def test_stats_of_a_topic_count_entries_by_state(events: AsyncTopic, clock: Place) -> None:
     ids = await events.publish_many(["a" * 5000, "b", Send("c", delay=10), Send("d", delay=100)])
     await events.group("one").create()
     await events.group("two").create()
@@ -513,7 +513,7 @@ async def test_a_deleted_topic_leaves_nothing(events: AsyncTopic, app: AsyncDuly
         await check_accounts(group)
 
 
-async def test_a_deleted_topic_can_be_used_anew(events: AsyncTopic) -> None:
+async def test_a_deleted_topic_can_be_used_again(events: AsyncTopic) -> None:
     group = events.group("g")
     await events.publish("old", dedup="d")
     held = await take_one(group)

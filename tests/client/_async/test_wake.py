@@ -1,6 +1,6 @@
 """Waking: no consumer sleeps past something that it could take.
 
-The consumers here look by themselves only every 5 s, so whoever acts sooner was woken.
+The consumers here poll only every 5 s, so a consumer that acts sooner was woken.
 """
 
 import time
@@ -65,7 +65,7 @@ async def test_a_first_delayed_send_wakes(queue: AsyncQueue, place: Place) -> No
         ("recycle", (0.2,)),
     ],
 )
-async def test_what_is_given_back_wakes(
+async def test_a_released_message_wakes_a_consumer(
     queue: AsyncQueue, place: Place, verb: str, arguments: tuple[float, ...]
 ) -> None:
     held = await given_leased(queue)
@@ -166,7 +166,7 @@ async def test_a_second_consumer_takes_over_the_watch_when_the_first_took_a_mess
 async def test_a_second_consumer_watches_the_lease_that_the_first_took(
     app: AsyncDuly, other_app: AsyncDuly, queue_name: str, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """002-9. The first one looks no more often than the other, or it would lose its place before it."""
+    """002-9. The first one polls no more often than the other, or it would lose its place in the line."""
     monkeypatch.setattr("duly._core.patience._SHORTEST_PERIOD", 5.0)
     dying, patient = app.queue(queue_name, lease=1), other_app.queue(queue_name)
     (first,) = await given_blocked(place, dying)
@@ -179,8 +179,10 @@ async def test_a_second_consumer_watches_the_lease_that_the_first_took(
     assert (await woken(second)).crashes == 1
 
 
-async def test_a_consumer_that_leaves_hands_the_watch_on(queue: AsyncQueue, other_app: AsyncDuly, place: Place) -> None:
-    """The first is told of the delayed message and goes before it is due."""
+async def test_a_consumer_that_leaves_passes_the_watch_on(
+    queue: AsyncQueue, other_app: AsyncDuly, place: Place
+) -> None:
+    """The first learns of the delayed message and leaves before it is due."""
     leaving = InBackground(lambda: queue.receive(limit=1, wait=0.6))
     await until(lambda: place.blocked() == 1)
     staying = InBackground(lambda: other_app.queue(queue.name).receive(limit=1, wait=20))
@@ -193,7 +195,7 @@ async def test_a_consumer_that_leaves_hands_the_watch_on(queue: AsyncQueue, othe
 
 
 # --- async only
-async def test_a_consumer_that_is_cancelled_hands_the_watch_on(
+async def test_a_consumer_that_is_cancelled_passes_the_watch_on(
     queue: AsyncQueue, other_app: AsyncDuly, place: Place
 ) -> None:
     """In asyncio only: a thread is not cancelled."""
@@ -228,7 +230,7 @@ async def test_a_consumer_of_another_queue_is_left_alone(queue: AsyncQueue, app:
     assert await consumer.result() == []
 
 
-async def test_a_token_that_nobody_took_costs_one_look_at_the_most(queue: AsyncQueue) -> None:
+async def test_a_wake_token_that_no_consumer_took_costs_one_claim_at_most(queue: AsyncQueue) -> None:
     for _ in range(3):
         await queue.send("body", delay=60)
     began = time.monotonic()

@@ -71,7 +71,7 @@ async def test_the_reason_of_a_reject_is_kept(queue: AsyncQueue) -> None:
 
 
 @pytest.mark.parametrize("verb", SETTLES)
-async def test_what_was_settled_inside_is_left_alone(queue: AsyncQueue, verb: str) -> None:
+async def test_a_delivery_that_was_settled_inside_is_left_alone(queue: AsyncQueue, verb: str) -> None:
     delivery = await given_leased(queue)
     async with delivery:
         await settle(delivery, verb)
@@ -104,7 +104,7 @@ async def test_an_interrupt_releases_and_goes_on(queue: AsyncQueue, interrupt: t
     assert (await take_one(queue)).attempt == 1
 
 
-async def test_a_block_whose_lease_was_lost_says_so(queue: AsyncQueue) -> None:
+async def test_a_block_whose_lease_was_lost_raises_lease_lost(queue: AsyncQueue) -> None:
     delivery = await given_leased(queue)
 
     with pytest.raises(LeaseLost, match=delivery.id):

@@ -11,8 +11,8 @@ from tests.client.place import Place
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def said(host: str = "box", last_poll: float | None = None) -> bytes:
-    """Write what a worker says of itself."""
+def heartbeat(host: str = "box", last_poll: float | None = None) -> bytes:
+    """Write the heartbeat of a worker."""
     return written_info(
         Info(
             host=host,
@@ -37,10 +37,10 @@ async def test_without_workers_none_are_shown(backend: str, queue_name: str) -> 
         assert await app.workers() == []
 
 
-async def test_a_worker_is_shown_with_what_it_said_and_how_long_it_is_silent(clock: Place, queue_name: str) -> None:
+async def test_a_worker_is_shown_with_its_heartbeat_and_the_time_since(clock: Place, queue_name: str) -> None:
     async with AsyncDuly(clock.url, namespace=queue_name) as app:
         began = clock.now()
-        await beat(app, "box:7:abc", said(last_poll=0.25))
+        await beat(app, "box:7:abc", heartbeat(last_poll=0.25))
 
         clock.advance(5)
         (worker,) = await app.workers()
@@ -63,17 +63,17 @@ async def test_a_worker_is_shown_with_what_it_said_and_how_long_it_is_silent(clo
 
 async def test_a_worker_that_is_silent_for_long_is_forgotten(clock: Place, queue_name: str) -> None:
     async with AsyncDuly(clock.url, namespace=queue_name) as app:
-        await beat(app, "dead", said())
+        await beat(app, "dead", heartbeat())
         clock.advance(61)
-        await beat(app, "alive", said())
+        await beat(app, "alive", heartbeat())
 
         assert [worker.id for worker in await app.workers()] == ["alive"]
 
 
-async def test_what_a_stranger_wrote_is_not_shown(backend: str, queue_name: str) -> None:
+async def test_data_of_another_program_is_not_shown(backend: str, queue_name: str) -> None:
     async with AsyncDuly(backend, namespace=queue_name) as app:
         await beat(app, "stranger", b"\xff")
-        await beat(app, "ours", said())
+        await beat(app, "ours", heartbeat())
 
         assert [worker.id for worker in await app.workers()] == ["ours"]
 
@@ -81,13 +81,13 @@ async def test_what_a_stranger_wrote_is_not_shown(backend: str, queue_name: str)
 async def test_the_registry_of_workers_is_not_shown_as_a_queue(backend: str, queue_name: str) -> None:
     async with AsyncDuly(backend, namespace=queue_name) as app:
         await app.queue("orders").send("body")
-        await beat(app, "worker", said())
+        await beat(app, "worker", heartbeat())
 
         assert await app.queues() == ["orders"]
 
 
 async def test_namespaces_do_not_see_the_workers_of_each_other(backend: str, queue_name: str) -> None:
     async with AsyncDuly(backend, namespace="a" + queue_name) as a, AsyncDuly(backend, namespace="b" + queue_name) as b:
-        await beat(a, "worker", said())
+        await beat(a, "worker", heartbeat())
 
         assert await b.workers() == []

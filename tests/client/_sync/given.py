@@ -13,7 +13,7 @@ from tests.client.place import Place
 T = TypeVar("T")
 
 SOON: Final = 4.0
-"""Seconds within which somebody who was woken has acted. One who was not looks again only after 5 s."""
+"""Seconds within which a consumer that was woken has acted. Others poll only after 5 s."""
 
 SETTLES: Final[dict[str, tuple[Any, ...]]] = {
     "ack": (),
@@ -27,7 +27,7 @@ SETTLES: Final[dict[str, tuple[Any, ...]]] = {
 
 
 def take(queue: Inbox, limit: int = 100, **options: Any) -> list[Delivery]:
-    """Receive what is due, without waiting."""
+    """Receive due messages, without waiting."""
     return queue.receive(limit=limit, wait=0, **options)
 
 
@@ -38,7 +38,7 @@ def take_one(queue: Inbox, **options: Any) -> Delivery:
 
 
 def take_bodies(queue: Inbox, limit: int = 100) -> list[Any]:
-    """Receive and finish what is due, and give the bodies in their order."""
+    """Receive and ack due messages, and return the bodies in their order."""
     deliveries = take(queue, limit)
     queue.ack_many(deliveries)
     return [delivery.body for delivery in deliveries]
@@ -83,7 +83,7 @@ def given_in(queue: Queue, state: str, **options: Any) -> str:
 
 
 def seen(queue: Inbox, id: str) -> Message:  # noqa: A002
-    """Look at a message that is there."""
+    """Return a message that exists."""
     message = queue.get(id)
     assert message is not None
     return message
@@ -103,7 +103,7 @@ def check_accounts(queue: Inbox) -> None:
 
 
 class InBackground(Generic[T]):
-    """Something that runs beside the test."""
+    """A call that runs alongside the test."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         from concurrent.futures import ThreadPoolExecutor

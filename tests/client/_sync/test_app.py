@@ -18,8 +18,8 @@ from tests.servers import Server
 SECRET = "pass-w0rd"
 
 
-def told(app: Duly) -> str:
-    """Try to send; give all that is said about why it cannot be."""
+def error_text(app: Duly) -> str:
+    """Try to send, and return the text of the error."""
     with pytest.raises(ServerError) as refused:
         app.queue("q").send("body")
     return "".join(traceback.format_exception(refused.value)) + repr(app) + repr(app.queue("q"))
@@ -94,7 +94,7 @@ def test_closing_twice_is_harmless(backend: str) -> None:
 
 
 @pytest.mark.parametrize("client", [redis.Redis, redis.asyncio.Redis])
-def test_a_redis_client_of_your_own_tells_the_server(server: ServerPlace, queue_name: str, client: Any) -> None:
+def test_the_server_is_taken_from_a_redis_client(server: ServerPlace, queue_name: str, client: Any) -> None:
     """On servers: there is no such client for memory://."""
     mine = client.from_url(server.url, decode_responses=True)
 
@@ -108,7 +108,7 @@ def test_a_redis_client_of_your_own_tells_the_server(server: ServerPlace, queue_
 @pytest.mark.parametrize(
     "wrong", [5, object(), b"redis://localhost", ["redis://localhost"]], ids=lambda v: type(v).__name__
 )
-def test_what_is_neither_an_address_nor_a_client_is_refused(wrong: Any) -> None:
+def test_a_value_that_is_neither_an_address_nor_a_client_is_refused(wrong: Any) -> None:
     """Needs no backend."""
     with pytest.raises(UsageError, match="URL or a redis-py client"):
         Duly(wrong)
@@ -173,7 +173,7 @@ def test_an_address_that_cannot_be_read_is_refused(url: str) -> None:
     ],
     ids=lambda text: ascii(text)[:60],
 )
-def test_a_refused_address_says_what_to_do(url: str, says: str) -> None:
+def test_the_error_for_a_refused_address_shows_the_fix(url: str, says: str) -> None:
     """Needs no backend."""
     with pytest.raises(UsageError, match=says):
         Duly(url)
@@ -232,46 +232,46 @@ def test_a_password_in_a_bad_address_is_not_shown(url: str) -> None:
         (f"rediss://localhost?ssl_ca_certs={__file__}", "ssl_ca_certs", __file__),
     ],
 )
-def test_signs_that_can_be_told_apart_are_taken(url: str, option: str, value: Any) -> None:
+def test_distinguishable_signs_are_accepted(url: str, option: str, value: Any) -> None:
     """Needs no backend."""
     assert Duly(url)._address.options[option] == value
 
 
-def test_a_database_that_the_server_has_not_is_told(server: ServerPlace) -> None:
+def test_a_database_that_the_server_lacks_raises(server: ServerPlace) -> None:
     """On servers: memory:// has no databases."""
     with Duly(server.url.replace("/0", "/99999")) as app:
-        said = told(app)
+        text = error_text(app)
 
-    assert "DB index is out of range. The server has no database of that number" in said
-    assert "redis://host:6379/0" in said
+    assert "DB index is out of range. The server has no database of that number" in text
+    assert "redis://host:6379/0" in text
 
 
 def test_a_password_is_not_shown_when_the_server_refuses_it(server: ServerPlace) -> None:
     """On servers: memory:// has no passwords."""
     url = server.url.replace("://", f"://somebody:{SECRET}@")
     with Duly(url, patience=0.1) as app:
-        said = told(app)
+        text = error_text(app)
 
-    assert SECRET not in said
-    assert "127.0.0.1" in said
+    assert SECRET not in text
+    assert "127.0.0.1" in text
 
 
 def test_a_password_is_not_shown_when_the_server_is_away() -> None:
     """Needs no backend."""
     with Duly(f"redis://somebody:{SECRET}@127.0.0.1:1/0", patience=0.1) as app:
-        said = told(app)
+        text = error_text(app)
 
-    assert SECRET not in said
-    assert "127.0.0.1:1" in said
+    assert SECRET not in text
+    assert "127.0.0.1:1" in text
 
 
-def test_a_password_of_your_own_client_is_not_shown() -> None:
+def test_the_password_of_a_redis_client_is_not_shown() -> None:
     """Needs no backend."""
     mine = redis.Redis(host="127.0.0.1", port=1, password=SECRET)
     with Duly(mine, patience=0.1) as app:
-        said = told(app)
+        text = error_text(app)
 
-    assert SECRET not in said
+    assert SECRET not in text
 
 
 def test_a_server_that_is_away_is_unavailable_when_patience_is_over() -> None:
@@ -285,7 +285,9 @@ def test_a_server_that_is_away_is_unavailable_when_patience_is_over() -> None:
             app.queues()
 
 
-def test_the_environment_tells_the_server(backend: str, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_is_taken_from_the_environment(
+    backend: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DULY_URL", backend)
     with Duly() as app:
         app.queue(queue_name).send("body")
@@ -316,7 +318,7 @@ def test_without_an_address_the_embedded_server_of_duly_home_is_used(
         assert take_bodies(app.queue("orders")) == ["body"]
 
 
-def test_an_embedded_server_without_a_program_says_what_to_install(
+def test_the_error_for_a_missing_server_program_shows_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Needs no backend."""
@@ -342,7 +344,7 @@ def test_without_any_of_them_the_directory_is_here(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 def test_a_server_that_may_evict_is_refused(kind: Kind, policy: str) -> None:
-    """On servers of its own: memory:// evicts nothing."""
+    """On dedicated servers: memory:// evicts nothing."""
     with Server(kind, {"maxmemory": "100mb", "maxmemory-policy": policy}) as own:
         with Duly(own.url) as app:
             for _ in range(3):  # it goes on refusing
@@ -356,7 +358,7 @@ def test_a_server_that_may_evict_is_refused(kind: Kind, policy: str) -> None:
 
 
 def test_a_replica_is_refused(kind: Kind) -> None:
-    """On servers of its own: memory:// has no replicas."""
+    """On dedicated servers: memory:// has no replicas."""
     with Server(kind) as primary, Server(kind, {"replicaof": f"127.0.0.1 {primary.port}"}) as replica:
         with Duly(replica.url) as app:
             for _ in range(3):
@@ -365,7 +367,7 @@ def test_a_replica_is_refused(kind: Kind) -> None:
 
 
 def test_a_unix_socket_will_do(kind: Kind) -> None:
-    """On servers of its own."""
+    """On dedicated servers."""
     with Server(kind) as own:
         with Duly(own.unix_url) as app:
             app.queue("q").send("body")
@@ -381,8 +383,8 @@ def test_another_database_is_another_place(server: ServerPlace, queue_name: str)
         assert len(take(third.queue(queue_name))) == 1
 
 
-def test_another_app_tells_the_server(app: Duly, queue: Queue) -> None:
-    """Also that of a store without a name; the new app is another consumer, with definitions of its own."""
+def test_the_server_is_taken_from_another_app(app: Duly, queue: Queue) -> None:
+    """Including a store without a name; the new app is another consumer, with its own definitions."""
     queue.send("body")
     app.on_start(lambda: None)
 
@@ -411,7 +413,7 @@ def test_two_apps_on_one_store_share_a_queue(app: Duly, other_app: Duly, queue_n
     assert app.queue(queue_name).get(id_) is None
 
 
-def test_a_memory_store_without_a_name_is_nobody_elses(queue_name: str) -> None:
+def test_a_memory_store_without_a_name_is_not_shared(queue_name: str) -> None:
     """On memory:// only."""
     with Duly("memory://") as one, Duly("memory://") as two:
         one.queue(queue_name).send("body")

@@ -50,7 +50,7 @@ def test_all_that_is_live_counts(app: Duly, queue_name: str, bound: dict[str, An
 
 
 @pytest.mark.parametrize("bound", BOUNDS, ids=str)
-def test_what_is_dead_does_not_count(app: Duly, queue_name: str, bound: dict[str, Any]) -> None:
+def test_dead_letters_do_not_count(app: Duly, queue_name: str, bound: dict[str, Any]) -> None:
     queue = app.queue(queue_name, **bound)
     for _ in range(4):
         (given_leased(queue, BODY)).reject("no use")
@@ -71,7 +71,7 @@ def test_an_ack_makes_room(app: Duly, queue_name: str, bound: dict[str, Any]) ->
     assert (queue.stats()).live == 3
 
 
-def test_what_is_past_its_ttl_makes_room(app: Duly, queue_name: str, clock: Place) -> None:
+def test_messages_past_their_ttl_make_room(app: Duly, queue_name: str, clock: Place) -> None:
     queue = app.queue(queue_name, max_length=2)
     queue.send_many([Send("over", ttl=5), Send("over", ttl=5)])
     clock.advance(6)
@@ -93,7 +93,7 @@ def test_many_that_do_not_fit_are_refused_together(app: Duly, queue_name: str) -
     assert take_bodies(queue) == ["first"]
 
 
-def test_refused_in_the_second_thousand_the_error_names_what_is_stored(app: Duly, queue_name: str) -> None:
+def test_the_error_in_the_second_thousand_names_the_stored_messages(app: Duly, queue_name: str) -> None:
     queue = app.queue(queue_name, max_length=1500)
 
     with pytest.raises(QueueFull) as refused:
@@ -180,7 +180,7 @@ def test_the_oldest_that_is_dropped_is_the_one_that_was_due_first(app: Duly, que
     assert take_bodies(queue) == ["new"]
 
 
-def test_drop_oldest_never_drops_what_is_out(app: Duly, queue_name: str) -> None:
+def test_drop_oldest_never_drops_a_leased_message(app: Duly, queue_name: str) -> None:
     queue = app.queue(queue_name, max_length=1, on_full="drop_oldest")
     held = given_leased(queue, "held")
 

@@ -77,7 +77,7 @@ def test_a_message_that_a_consumer_has_is_not_cancelled_and_its_holder_settles_i
     check_accounts(kept)
 
 
-def test_a_message_whose_holder_is_gone_is_delivered_again_after_a_cancel_that_said_false(
+def test_a_message_whose_holder_is_gone_is_redelivered_after_a_cancel_that_returned_false(
     queue: Queue, clock: Place
 ) -> None:
     message = given(queue, clock, "lease ran out")

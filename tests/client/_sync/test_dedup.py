@@ -8,7 +8,7 @@ from tests.client._sync.given import check_accounts, counted, given_leased, seen
 from tests.client.place import Place
 
 
-def test_within_the_window_the_first_id_comes_back_and_nothing_is_stored(queue: Queue) -> None:
+def test_within_the_window_the_first_id_is_returned_and_nothing_is_stored(queue: Queue) -> None:
     """001-6."""
     first = queue.send("first", dedup="pay-17")
 
@@ -173,7 +173,7 @@ def test_replaced_bytes_are_accounted_for(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("verb", ["retry", "defer", "release"])
-def test_a_value_stays_taken_while_its_message_comes_back(queue: Queue, verb: str) -> None:
+def test_a_dedup_value_stays_taken_while_its_message_is_retried(queue: Queue, verb: str) -> None:
     held = given_leased(queue, dedup="d")
     (held.release() if verb == "release" else getattr(held, verb)(0))
 

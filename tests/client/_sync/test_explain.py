@@ -13,7 +13,7 @@ from tests.client.place import Place
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00")
 
 
-def told(queue: Queue, id: str) -> str:  # noqa: A002
+def explanation(queue: Queue, id: str) -> str:  # noqa: A002
     """Explain a message, and cut off what every sentence begins and ends with."""
     sentence = queue.explain(id)
     begin = f"message {id} of queue {queue.name!r} "
@@ -29,7 +29,7 @@ def split(sentence: str) -> tuple[str, list[datetime]]:
 
 
 def is_moment(said: datetime, real: datetime | None) -> bool:
-    """Tell whether a time that was said is this one; it is said in milliseconds."""
+    """Return whether a text shows this time, in milliseconds."""
     assert real is not None
     return said <= real < said + timedelta(milliseconds=1)
 
@@ -37,7 +37,7 @@ def is_moment(said: datetime, real: datetime | None) -> bool:
 def test_a_delayed_message_is_explained(queue: Queue) -> None:
     id_ = queue.send("body", delay=60)
 
-    sentence, (until,) = split(told(queue, id_))
+    sentence, (until,) = split(explanation(queue, id_))
 
     assert sentence == "is delayed until T"
     assert is_moment(until, (seen(queue, id_)).due_at)
@@ -48,7 +48,7 @@ def test_a_back_off_is_explained(queue: Queue, error: str | None) -> None:
     delivery = given_leased(queue)
     delivery.retry(30, error=error)
 
-    sentence, (until,) = split(told(queue, delivery.id))
+    sentence, (until,) = split(explanation(queue, delivery.id))
 
     because = "after error 'boom'" if error else "after a failure"
     assert sentence == f"is in back-off {because}: attempt 2 is due at T"
@@ -58,11 +58,11 @@ def test_a_back_off_is_explained(queue: Queue, error: str | None) -> None:
 def test_a_deferred_message_is_explained(queue: Queue, clock: Place) -> None:
     delivery = given_leased(queue)
     delivery.defer(30)
-    once, _ = split(told(queue, delivery.id))
+    once, _ = split(explanation(queue, delivery.id))
     clock.advance(31)
     (take_one(queue)).defer(30)
 
-    sentence, (until,) = split(told(queue, delivery.id))
+    sentence, (until,) = split(explanation(queue, delivery.id))
 
     assert (once, sentence) == ("was deferred once: it is due again at T", "was deferred 2 times: it is due again at T")
     assert is_moment(until, (seen(queue, delivery.id)).due_at)
@@ -72,7 +72,7 @@ def test_a_message_deferred_for_a_reason_is_explained(queue: Queue) -> None:
     delivery = given_leased(queue)
     delivery.defer(30, reason="the shop is closed")
 
-    sentence, _ = split(told(queue, delivery.id))
+    sentence, _ = split(explanation(queue, delivery.id))
 
     assert sentence == "was deferred once (the shop is closed): it is due again at T"
     assert (seen(queue, delivery.id)).timeline[-1].detail == "the shop is closed"
@@ -83,7 +83,7 @@ def test_a_message_deferred_by_a_busy_lock_is_explained(app: Duly, queue: Queue)
     with app.lock(name), delivery, delivery.lock(name):
         pass
 
-    sentence, _ = split(told(queue, delivery.id))
+    sentence, _ = split(explanation(queue, delivery.id))
 
     assert sentence == f"was deferred once (lock {name!r} was busy): it is due again at T"
 
@@ -102,7 +102,7 @@ def test_a_message_behind_another_of_its_key_is_explained(queue: Queue, is_parke
     (delivery,) = take(queue, limit=2 if is_parked else 1)
     assert (seen(queue, second)).state == ("parked" if is_parked else "ready")
 
-    sentence, (until,) = split(told(queue, second))
+    sentence, (until,) = split(explanation(queue, second))
 
     assert sentence == (
         f"is behind message {first} of key 'user-42', which is leased until T: it is delivered after that one is "
@@ -119,7 +119,7 @@ def test_a_message_behind_one_that_waits_is_explained(app: Duly, queue_name: str
     (delivery,) = take(queue)
     delivery.retry(30, error="boom")
 
-    sentence, (due,) = split(told(queue, second))
+    sentence, (due,) = split(explanation(queue, second))
 
     assert sentence == (
         f"is behind message {first} of key 'k', which is due at T: it is delivered after that one is finished or "
@@ -134,7 +134,7 @@ def test_a_message_behind_a_dead_one_of_its_key_is_explained(app: Duly, queue_na
     (delivery,) = take(queue)
     delivery.reject("no use")
 
-    sentences = {told(each, second) for each in (queue, app.queue(queue_name))}
+    sentences = {explanation(each, second) for each in (queue, app.queue(queue_name))}
 
     assert sentences == {f"is behind message {first} of key 'k', which is dead: redrive(), cancel() or purge it"}
     queue.cancel(first)
@@ -145,7 +145,7 @@ def test_a_leased_message_is_explained(queue: Queue, other_app: Duly) -> None:
     id_ = queue.send("body")
     take_one(other_app.queue(queue.name), lease=45)
 
-    sentence, (until,) = split(told(queue, id_))
+    sentence, (until,) = split(explanation(queue, id_))
 
     message = seen(queue, id_)
     assert sentence == f"is leased by {message.consumer} until T, attempt 1"
@@ -158,8 +158,8 @@ def test_a_message_that_waits_for_the_rate_is_explained(app: Duly, queue_name: s
     _, second, third = queue.send_many(range(3))
     take_one(queue)
 
-    sentence, (since, until) = split(told(queue, second))
-    behind, _ = split(told(queue, third))
+    sentence, (since, until) = split(explanation(queue, second))
+    behind, _ = split(explanation(queue, third))
 
     assert sentence == "has been ready since T, but the rate of 1/m is used up until T, first in line"
     assert behind == "has been ready since T, but the rate of 1/m is used up until T, behind 1 other"
@@ -175,7 +175,7 @@ def test_a_message_that_waits_for_room_in_flight_is_explained(app: Duly, queue_n
     ids = queue.send_many(range(4))
     held = take(queue)
 
-    sentence, (since,) = split(told(queue, ids[3]))
+    sentence, (since,) = split(explanation(queue, ids[3]))
 
     assert (queue.stats()).leased == 2
     assert sentence == (
@@ -185,7 +185,7 @@ def test_a_message_that_waits_for_room_in_flight_is_explained(app: Duly, queue_n
     )
     assert is_moment(since, (seen(queue, ids[3])).due_at)
     held[0].ack()
-    sentence, _ = split(told(queue, ids[2]))
+    sentence, _ = split(explanation(queue, ids[2]))
     assert sentence == "has been ready since T, first in line: it is delivered when a consumer asks for messages"
     assert (take_one(queue)).id == ids[2]
 
@@ -194,7 +194,7 @@ def test_a_message_of_a_paused_queue_is_explained(queue: Queue, other_app: Duly)
     id_ = queue.send("body")
     other_app.queue(queue.name).pause()
 
-    sentence, (since,) = split(told(queue, id_))
+    sentence, (since,) = split(explanation(queue, id_))
 
     who = (queue.stats()).paused
     assert who
@@ -208,7 +208,7 @@ def test_a_suspect_is_explained(app: Duly, queue_name: str, clock: Place) -> Non
     clock.advance(6)
     (take_one(queue)).release()
 
-    sentence, _ = split(told(queue, delivery.id))
+    sentence, _ = split(explanation(queue, delivery.id))
 
     assert (seen(queue, delivery.id)).crashes == 1
     assert sentence == (
@@ -223,7 +223,7 @@ def test_a_dead_message_is_explained(app: Duly, queue_name: str, error: str | No
     delivery = given_leased(queue)
     (delivery.retry(error=error) if error else delivery.reject("no such order"))
 
-    sentence, (since,) = split(told(queue, delivery.id))
+    sentence, (since,) = split(explanation(queue, delivery.id))
 
     message = seen(queue, delivery.id)
     assert message.reason
@@ -238,7 +238,7 @@ def test_a_finished_message_is_explained(app: Duly, queue_name: str) -> None:
     delivery = given_leased(queue)
     delivery.ack()
 
-    sentence, (at,) = split(told(queue, delivery.id))
+    sentence, (at,) = split(explanation(queue, delivery.id))
 
     assert sentence == "was finished at T"
     assert is_moment(at, (seen(queue, delivery.id)).finished_at)
@@ -248,7 +248,7 @@ def test_an_unknown_message_is_explained(queue: Queue) -> None:
     finished = given_leased(queue)
     finished.ack()
 
-    sentences = {(told(queue, id_)) for id_ in ("nonsense", finished.id)}
+    sentences = {(explanation(queue, id_)) for id_ in ("nonsense", finished.id)}
 
     assert sentences == {"is unknown: it was never sent, or is finished, cancelled, expired or trimmed"}
 
@@ -256,7 +256,7 @@ def test_an_unknown_message_is_explained(queue: Queue) -> None:
 def test_a_message_that_is_ready_is_explained(queue: Queue) -> None:
     ids = queue.send_many([*range(3), Send("urgent", priority=5)])
 
-    found = [split(told(queue, id_))[0] for id_ in ids]
+    found = [split(explanation(queue, id_))[0] for id_ in ids]
 
     turns = ("behind 1 other", "behind 2 others", "behind 3 others", "first in line")
     asked = "it is delivered when a consumer asks for messages"
@@ -267,7 +267,7 @@ def test_a_message_that_is_ready_is_explained(queue: Queue) -> None:
 # --- What happened ---------------------------------------------------------------------------------------------
 
 
-def test_a_timeline_tells_what_happened(app: Duly, queue_name: str, clock: Place) -> None:
+def test_a_timeline_lists_the_events_of_a_message(app: Duly, queue_name: str, clock: Place) -> None:
     queue = app.queue(queue_name, lease=5, crash_limit=9, done=Keep(count=10))
     delivery = given_leased(queue)
     id_, fences = delivery.id, [delivery.fence]
@@ -295,7 +295,7 @@ def test_a_timeline_tells_what_happened(app: Duly, queue_name: str, clock: Place
     assert timeline[8].took >= 5
 
 
-def test_a_timeline_ends_with_who_holds_the_message(queue: Queue) -> None:
+def test_a_timeline_ends_with_the_holder_of_the_message(queue: Queue) -> None:
     delivery = given_leased(queue)
 
     message = seen(queue, delivery.id)

@@ -38,7 +38,7 @@ def test_a_single_member_gets_entries_in_the_order_of_the_stream(archive: Group)
     assert found == list(range(300))
 
 
-def test_what_is_given_back_keeps_its_place(archive: Group) -> None:
+def test_a_released_message_keeps_its_place(archive: Group) -> None:
     archive.topic.publish_many(range(6))
     held = take(archive, limit=4)
 
@@ -48,7 +48,7 @@ def test_what_is_given_back_keeps_its_place(archive: Group) -> None:
     assert [d.body for d in take(archive)] == [1, 2, 3, 4, 5]
 
 
-def test_what_ran_out_keeps_its_place(archive: Group, clock: Place) -> None:
+def test_a_message_with_an_expired_lease_keeps_its_place(archive: Group, clock: Place) -> None:
     archive.topic.publish_many(range(6))
     take(archive, limit=2, lease=20)
     take(archive, limit=2, lease=10)
@@ -79,14 +79,14 @@ def test_of_each_key_one_entry_is_out_at_a_time(archive: Group, other_app: Duly)
     check_accounts(archive)
 
 
-def test_entries_without_a_key_wait_for_nobody(archive: Group) -> None:
+def test_entries_without_a_key_do_not_wait(archive: Group) -> None:
     archive.topic.publish_many([Send("a1", key="a"), "x", Send("a2", key="a"), "y"])
 
     assert [d.body for d in take(archive)] == ["a1", "x", "y"]
     assert (archive.stats()).parked == 1
 
 
-def test_what_waits_behind_its_key_is_held_by_nobody(archive: Group) -> None:
+def test_a_message_that_waits_behind_its_key_is_held_by_no_member(archive: Group) -> None:
     ids = keyed(archive.topic, "a1", "a2", "a3")
     take_one(archive)
 
@@ -95,7 +95,7 @@ def test_what_waits_behind_its_key_is_held_by_nobody(archive: Group) -> None:
 
 
 @pytest.mark.parametrize("verb", ["retry", "defer", "release"])
-def test_an_entry_that_comes_back_keeps_its_key(archive: Group, clock: Place, verb: str) -> None:
+def test_an_entry_that_is_retried_keeps_its_key(archive: Group, clock: Place, verb: str) -> None:
     """I7."""
     keyed(archive.topic, "a1", "a2")
     (first,) = take(archive)
@@ -150,7 +150,7 @@ def test_a_dead_letter_may_block_its_key_until_it_is_redriven(app: Duly, queue_n
     check_accounts(group)
 
 
-def test_a_key_is_held_in_each_group_by_itself(archive: Group, live: Group) -> None:
+def test_a_key_is_held_separately_in_each_group(archive: Group, live: Group) -> None:
     keyed(archive.topic, "a1", "a2")
     take_one(archive)
 
@@ -245,14 +245,14 @@ def test_a_group_with_headers_gets_entries_that_have_them(events: Topic, headers
     check_accounts(group)
 
 
-def test_what_one_group_passes_over_reaches_another(events: Topic) -> None:
+def test_an_entry_that_one_group_skips_reaches_another(events: Topic) -> None:
     given_regions(events)
     assert take_bodies(events.group("eu", headers={"region": "eu"})) == ["eu 1", "eu 2"]
 
     assert len(take_bodies(events.group("all"))) == 5
 
 
-def test_a_filter_looks_past_many_that_do_not_match(events: Topic) -> None:
+def test_a_filter_skips_many_letters_that_do_not_match(events: Topic) -> None:
     events.publish_many(["no"] * 2500)
     events.publish("yes", headers={"a": "b"})
     group = events.group("g", headers={"a": "b"})
@@ -263,7 +263,7 @@ def test_a_filter_looks_past_many_that_do_not_match(events: Topic) -> None:
     assert (group.stats()).filtered == 2500
 
 
-def test_what_was_filtered_frees_its_entry_where_nothing_is_kept(app: Duly, queue_name: str) -> None:
+def test_a_filtered_entry_is_freed_if_nothing_is_kept(app: Duly, queue_name: str) -> None:
     events = app.topic(queue_name, keep=None)
     group = events.group("g", headers={"a": "b"})
     group.create()
@@ -275,7 +275,7 @@ def test_what_was_filtered_frees_its_entry_where_nothing_is_kept(app: Duly, queu
     assert (events.stats()).length == 0
 
 
-def test_what_was_delayed_keeps_its_headers_and_its_key(events: Topic, clock: Place) -> None:
+def test_a_delayed_entry_keeps_its_headers_and_its_key(events: Topic, clock: Place) -> None:
     events.publish_many(
         [
             Send("a1", delay=10, key="a", headers={"region": "eu", "x": "y" * 300}),
@@ -294,8 +294,8 @@ def test_what_was_delayed_keeps_its_headers_and_its_key(events: Topic, clock: Pl
     assert (group.stats()).parked == 1
 
 
-def test_a_message_in_the_store_is_delivered_whatever_the_filter_says_now(events: Topic) -> None:
-    """A filter is for what is read; what was read belongs to the group."""
+def test_a_message_in_the_store_is_delivered_even_if_the_filter_has_changed(events: Topic) -> None:
+    """A filter applies when entries are read. Entries that were read belong to the group."""
     held = given_read(events.group("g"), "body")
     held.release()
 

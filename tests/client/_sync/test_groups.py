@@ -50,7 +50,7 @@ def test_a_group_begins_with_all_that_is_kept(events: Topic) -> None:
     assert take_bodies(events.group("late")) == ["a", "b"]
 
 
-def test_a_group_may_begin_with_what_is_new(events: Topic) -> None:
+def test_a_group_may_begin_with_new_entries(events: Topic) -> None:
     events.publish("old")
     group = events.group("g", start="new")
 
@@ -112,7 +112,7 @@ def test_a_group_has_a_name_a_topic_and_a_label(events: Topic) -> None:
     assert repr(group).startswith(f"<{type(group).__name__} '{events.name}/archive'")
 
 
-# Who gets what
+# Distribution
 
 
 def test_every_group_gets_every_entry(archive: Group, live: Group) -> None:
@@ -126,7 +126,7 @@ def test_every_group_gets_every_entry(archive: Group, live: Group) -> None:
         ]
 
 
-def test_what_one_member_holds_no_other_gets(archive: Group, other_app: Duly) -> None:
+def test_a_message_that_one_member_holds_is_delivered_to_no_other(archive: Group, other_app: Duly) -> None:
     """I3."""
     other = of_other_app(archive, other_app)
     archive.topic.publish_many(range(10))
@@ -137,7 +137,7 @@ def test_what_one_member_holds_no_other_gets(archive: Group, other_app: Duly) ->
     assert take(archive) == take(other) == []
 
 
-def test_what_one_group_does_with_an_entry_concerns_no_other(archive: Group, live: Group) -> None:
+def test_settling_an_entry_in_one_group_affects_no_other(archive: Group, live: Group) -> None:
     id_ = archive.topic.publish("body")
     (take_one(archive)).reject("no use")
 
@@ -148,7 +148,7 @@ def test_what_one_group_does_with_an_entry_concerns_no_other(archive: Group, liv
     assert counted(archive) == {"sent": 1, "delivered": 1, "buried": 1, "dead": 1}
 
 
-def test_what_is_acked_does_not_come_again(archive: Group, clock: Place) -> None:
+def test_an_acked_message_is_not_redelivered(archive: Group, clock: Place) -> None:
     """I1."""
     archive.topic.publish_many(range(3))
     deliveries = take(archive)
@@ -171,7 +171,7 @@ def test_ack_many_refuses_the_deliveries_of_another_group(archive: Group, live: 
     held.ack()
 
 
-def test_a_delivery_knows_what_was_published(archive: Group, place: Place) -> None:
+def test_a_delivery_has_the_published_values(archive: Group, place: Place) -> None:
     d = given_read(archive, {"n": 1}, key="k", headers={"a": "b", "中": "文"})
 
     assert (d.body, d.raw, d.key, d.headers, d.priority) == ({"n": 1}, b'{"n":1}', "k", {"a": "b", "中": "文"}, 0)
@@ -190,7 +190,7 @@ def test_an_entry_that_was_delayed_was_sent_when_it_was_published(archive: Group
 
 
 @pytest.mark.parametrize("verb", SETTLES)
-def test_a_settle_is_done_once_and_what_comes_later_is_refused(archive: Group, verb: str) -> None:
+def test_the_first_settle_counts_and_later_ones_are_refused(archive: Group, verb: str) -> None:
     held = given_read(archive)
     settle(held, verb)
 
@@ -237,7 +237,7 @@ def test_a_stale_ack_many_names_those_that_are_lost(archive: Group, other_app: D
     assert (archive.stats()).acked == 3
 
 
-def test_a_failure_comes_back_by_the_topics_policy_until_it_is_dead(app: Duly, queue_name: str, clock: Place) -> None:
+def test_a_failure_is_retried_by_the_topics_policy_until_it_is_dead(app: Duly, queue_name: str, clock: Place) -> None:
     group = app.topic(queue_name, retry=Retry(delays=[10, 100])).group("g")
     held = given_read(group)
     for number, delay in enumerate((10, 100), 1):
@@ -257,7 +257,7 @@ def test_a_failure_comes_back_by_the_topics_policy_until_it_is_dead(app: Duly, q
 
 
 def test_a_retry_may_take_longer_than_the_lease(app: Duly, queue_name: str, clock: Place) -> None:
-    """What waits is with nobody, so no lease runs out."""
+    """No member holds a waiting message, so no lease expires."""
     group = app.topic(queue_name, lease=5).group("g")
     held = given_read(group)
 
@@ -271,7 +271,7 @@ def test_a_retry_may_take_longer_than_the_lease(app: Duly, queue_name: str, cloc
     assert (again.id, again.failures, again.crashes) == (held.id, 1, 0)
 
 
-def test_a_deferred_entry_comes_back_with_no_attempt_spent(archive: Group, clock: Place) -> None:
+def test_a_deferred_entry_is_redelivered_with_no_attempt_spent(archive: Group, clock: Place) -> None:
     held = given_read(archive)
 
     held.defer(100, "too early")
@@ -313,7 +313,7 @@ def test_a_recycle_with_a_delay_waits(archive: Group, clock: Place) -> None:
     assert (take_one(archive)).cycles == 1
 
 
-def test_a_member_that_falls_silent_loses_what_it_holds_with_one_crash(
+def test_a_member_that_falls_silent_loses_its_messages_with_one_crash(
     archive: Group, other_app: Duly, clock: Place
 ) -> None:
     """I8."""
@@ -342,7 +342,7 @@ def test_a_member_that_lost_all_that_it_held_is_forgotten(archive: Group, other_
     assert list((archive.pending()).consumers) == [archive._link.consumer]
 
 
-def test_what_ran_out_comes_before_what_was_published_later(archive: Group, clock: Place) -> None:
+def test_an_entry_with_an_expired_lease_comes_before_later_entries(archive: Group, clock: Place) -> None:
     archive.topic.publish_many(["a", "b"])
     take(archive, lease=10)
     archive.topic.publish("c")
@@ -415,7 +415,7 @@ def test_a_block_that_ends_well_acks(archive: Group) -> None:
     [(ValueError("boom"), "delayed"), (Reject("no use"), "dead"), (Defer(60), "delayed")],
     ids=["error", "reject", "defer"],
 )
-def test_a_block_that_raises_settles_by_what_it_raised(archive: Group, error: Exception, state: str) -> None:
+def test_a_block_that_raises_settles_by_its_error(archive: Group, error: Exception, state: str) -> None:
     held = given_read(archive)
 
     def work() -> None:
@@ -467,7 +467,7 @@ def test_commits_of_one_member_each_ack_their_own(archive: Group, queue: Queue) 
     assert (archive.stats()).acked == 2
 
 
-def test_a_lock_of_a_delivery_defers_whoever_comes_second(archive: Group, live: Group) -> None:
+def test_a_lock_of_a_delivery_defers_the_second_caller(archive: Group, live: Group) -> None:
     first, second = given_read(archive), take_one(live)
     name = f"{archive.label}:stock"
 
@@ -513,7 +513,7 @@ def test_many_members_share_all_entries(archive: Group, other_app: Duly) -> None
     check_accounts(archive)
 
 
-def test_a_lost_lease_is_told_of_in_the_log(archive: Group, clock: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_lease_is_logged(archive: Group, clock: Place, caplog: pytest.LogCaptureFixture) -> None:
     held = given_read(archive, lease=10)
     clock.advance(11)
 

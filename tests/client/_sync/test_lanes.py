@@ -62,7 +62,7 @@ def test_messages_of_a_key_come_in_the_order_in_which_they_were_sent(queue: Queu
 
 
 @pytest.mark.parametrize("verb", ["retry", "defer", "release", "crash"])
-def test_a_message_that_comes_back_is_still_the_first_of_its_key(queue: Queue, clock: Place, verb: str) -> None:
+def test_a_message_that_is_retried_is_still_the_first_of_its_key(queue: Queue, clock: Place, verb: str) -> None:
     """I7."""
     first, _ = given_lane(queue, "a", "b", "c", lease=5)
 
@@ -97,7 +97,7 @@ def test_within_a_key_the_higher_priority_comes_first(queue: Queue) -> None:
     assert finished_in_order(queue) == [9, 5, 0]
 
 
-def test_within_a_key_what_is_due_later_comes_later(queue: Queue, clock: Place) -> None:
+def test_within_a_key_a_message_that_is_due_later_comes_later(queue: Queue, clock: Place) -> None:
     queue.send("later", key="k", delay=10)
     queue.send("now", key="k")
 
@@ -116,7 +116,7 @@ def test_a_key_of_another_queue_is_another_lane(app: Duly, queue: Queue) -> None
 
 
 @pytest.mark.parametrize("keeps", [False, True])
-def test_many_acked_together_hand_their_lanes_on(app: Duly, queue_name: str, keeps: bool) -> None:
+def test_many_messages_acked_together_pass_their_lanes_on(app: Duly, queue_name: str, keeps: bool) -> None:
     queue = app.queue(queue_name, done=Keep(count=100) if keeps else None)
     queue.send_many([Send(f"{key}{n}", key=key) for key in "abc" for n in range(2)])
     firsts = take(queue)
@@ -149,7 +149,7 @@ def test_parked_messages_are_listed_by_key_and_in_order(queue: Queue, by_id: boo
 
 
 @pytest.mark.parametrize("verb", ["ack", "recycle", "reject", "cancel", "purge"])
-def test_whoever_ends_a_message_wakes_a_consumer_for_the_next_of_its_key(
+def test_every_end_of_a_message_wakes_a_consumer_for_the_next_of_its_key(
     queue: Queue, other_app: Duly, place: Place, verb: str
 ) -> None:
     first, ids = given_lane(queue, "a", "b", "c")
@@ -231,7 +231,7 @@ def test_a_parked_message_can_be_cancelled(queue: Queue) -> None:
     check_accounts(queue)
 
 
-def test_a_parked_message_can_be_put_off(queue: Queue, clock: Place) -> None:
+def test_a_parked_message_can_be_delayed(queue: Queue, clock: Place) -> None:
     first, ids = given_lane(queue, "a", "b", "c")
 
     assert queue.reschedule(ids[1], delay=10)
@@ -252,7 +252,7 @@ def test_promote_does_not_let_a_message_slip_past_its_key(queue: Queue) -> None:
     assert finished_in_order(queue) == ["b", "c"]
 
 
-def test_purge_ends_what_is_parked(queue: Queue) -> None:
+def test_purge_ends_parked_messages(queue: Queue) -> None:
     first, _ = given_lane(queue, "a", "b", "c")
 
     assert queue.purge("parked") == 2
@@ -262,7 +262,7 @@ def test_purge_ends_what_is_parked(queue: Queue) -> None:
     check_accounts(queue)
 
 
-def test_purge_of_what_is_ready_leaves_what_is_parked(queue: Queue) -> None:
+def test_purge_of_ready_messages_leaves_parked_ones(queue: Queue) -> None:
     first, _ = given_lane(queue, "a", "b", "c")
     first.release()
 
@@ -272,7 +272,7 @@ def test_purge_of_what_is_ready_leaves_what_is_parked(queue: Queue) -> None:
     check_accounts(queue)
 
 
-def test_purge_of_all_ends_what_is_parked(queue: Queue) -> None:
+def test_purge_of_all_ends_parked_messages(queue: Queue) -> None:
     given_lane(queue, "a", "b", "c")
 
     assert queue.purge() == 3

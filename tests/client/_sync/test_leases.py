@@ -114,7 +114,7 @@ def test_a_reclaimed_message_is_logged_with_its_consumer_and_age(
 def test_many_messages_that_one_claim_takes_back_are_one_warning(
     app: Duly, queue_name: str, clock: Place, caplog: pytest.LogCaptureFixture, count: int, crash_limit: int
 ) -> None:
-    """000-15: and each has a line of its own for who looks closely."""
+    """000-15: each has its own line at level DEBUG."""
     queue = app.queue(queue_name, crash_limit=crash_limit)
     ids = queue.send_many(range(count))
     take(queue, lease=10)
@@ -138,7 +138,7 @@ def test_many_messages_that_one_claim_takes_back_are_one_warning(
     assert line.endswith(f"held by {holder}: {fate}")
 
 
-def test_of_many_messages_taken_back_it_is_said_how_many_are_dead(
+def test_the_log_of_many_expired_leases_counts_the_dead_messages(
     app: Duly, queue_name: str, clock: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = app.queue(queue_name, crash_limit=2)
@@ -173,7 +173,9 @@ def test_a_stale_settle_is_refused_and_changes_nothing(queue: Queue, clock: Plac
 
 
 @pytest.mark.parametrize("verb", SETTLES)
-def test_a_late_settle_is_accepted_while_nobody_took_the_message_over(queue: Queue, clock: Place, verb: str) -> None:
+def test_a_late_settle_is_accepted_until_another_consumer_takes_the_message(
+    queue: Queue, clock: Place, verb: str
+) -> None:
     """I1, 000-7."""
     late = given_leased(queue, lease=10)
     clock.advance(11)
@@ -185,7 +187,7 @@ def test_a_late_settle_is_accepted_while_nobody_took_the_message_over(queue: Que
     check_accounts(queue)
 
 
-def test_an_expired_message_that_is_acked_before_anyone_claims_it_does_not_come_back(
+def test_a_message_that_is_acked_after_its_lease_but_before_a_claim_is_not_redelivered(
     queue: Queue, clock: Place
 ) -> None:
     """I2, 000-7."""
@@ -302,7 +304,7 @@ def test_a_consumer_with_renewal_learns_that_its_lease_was_lost(queue: Queue) ->
         delivery.ack()
 
 
-def test_what_its_owner_dropped_is_not_renewed_for_ever(queue: Queue) -> None:
+def test_a_delivery_that_its_owner_dropped_is_not_renewed_forever(queue: Queue) -> None:
     queue.send("body")
     queue.receive(lease=0.6, renew=True)
 

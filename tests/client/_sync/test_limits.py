@@ -61,7 +61,7 @@ def test_a_rate_is_shared_by_all_consumers(app: Duly, other_app: Duly, queue_nam
     assert [delivery.body for delivery in found] == [0]
 
 
-def test_a_rate_is_that_of_the_one_who_takes(app: Duly, other_app: Duly, queue_name: str) -> None:
+def test_a_rate_is_that_of_the_receiver(app: Duly, other_app: Duly, queue_name: str) -> None:
     limited = app.queue(queue_name, rate="1/m")
     limited.send_many(range(10))
     assert len(take(limited)) == 1
@@ -77,7 +77,7 @@ def test_a_rate_that_is_raised_holds_from_now_on(app: Duly, other_app: Duly, que
     assert take(fast) == []
 
     for _ in range(3):
-        place.advance(45)  # looking does not begin the minute anew
+        place.advance(45)  # polling does not restart the minute
         found = take(fast)
         place.advance(15)
         assert [len(found), len(take(fast))] == [0, 1]
@@ -124,7 +124,7 @@ def test_no_more_are_out_than_allowed(app: Duly, other_app: Duly, queue_name: st
 
 
 @pytest.mark.parametrize("verb", ["ack", "retry", "defer", "release", "recycle", "reject", "cancel", "purge"])
-def test_whoever_makes_room_wakes_a_consumer(
+def test_every_call_that_makes_room_wakes_a_consumer(
     app: Duly, other_app: Duly, queue_name: str, place: Place, verb: str
 ) -> None:
     queue = app.queue(queue_name, max_in_flight=1)
@@ -180,7 +180,7 @@ def test_a_paused_queue_with_limits_goes_on_after_resume(app: Duly, queue_name: 
     assert (take_one(queue)).body == "second"
 
 
-def test_a_limit_counts_nothing_by_itself(app: Duly, queue_name: str) -> None:
+def test_a_limit_alone_counts_nothing(app: Duly, queue_name: str) -> None:
     queue = app.queue(queue_name, rate="1/m", max_in_flight=1)
     queue.send_many(range(2))
     first = take_one(queue)

@@ -35,7 +35,7 @@ def given_waiting(place: Place, app: Duly, name: str, *waits: float) -> list[InB
 
 
 def is_free(app: Duly, name: str) -> bool:
-    """Say whether a lock can be taken now."""
+    """Return whether a lock can be taken now."""
     try:
         with app.lock(name):
             return True
@@ -64,7 +64,7 @@ def test_a_block_that_raises_frees_its_lock_and_the_error_goes_on(app: Duly, nam
     assert is_free(app, name)
 
 
-def test_who_finds_a_lock_busy_learns_which_and_whose_and_for_how_long(
+def test_the_error_for_a_busy_lock_names_the_lock_its_holder_and_the_time(
     queue: Queue, app: Duly, other_app: Duly, name: str
 ) -> None:
     delivery = given_leased(queue)
@@ -118,7 +118,7 @@ def test_a_lock_is_not_shown_as_a_queue(app: Duly, name: str) -> None:
 # Losing
 
 
-def test_a_lock_that_ran_out_is_lost_and_said_so_once(
+def test_a_lock_that_expired_is_lost_and_reported_once(
     app: Duly, name: str, clock: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "duly"):
@@ -130,7 +130,7 @@ def test_a_lock_that_ran_out_is_lost_and_said_so_once(
     assert said.startswith(f"lock {name!r} was lost: its ttl ran out")
 
 
-def test_a_lock_that_somebody_else_took_is_not_freed_by_its_former_holder(
+def test_a_lock_that_another_caller_took_is_not_freed_by_its_former_holder(
     app: Duly, other_app: Duly, name: str, clock: Place
 ) -> None:
     with app.lock(name, ttl=30) as lost:
@@ -163,7 +163,7 @@ def test_an_extended_lock_is_held_for_longer(app: Duly, name: str, clock: Place)
 
 
 @pytest.mark.parametrize("options", [{"ttl": 0}, {"on_busy": "wait"}])
-def test_a_bad_option_of_a_lock_says_of_which(app: Duly, name: str, options: dict[str, Any]) -> None:
+def test_the_error_for_a_bad_option_of_a_lock_names_the_option(app: Duly, name: str, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"^lock '{name}': .*{next(iter(options))}"):
         app.lock(name, **options)
 
@@ -182,14 +182,16 @@ def test_a_lock_that_ran_out_cannot_be_extended(app: Duly, name: str, clock: Pla
 # Waiting
 
 
-def test_who_waits_has_the_lock_as_soon_as_it_is_free(app: Duly, other_app: Duly, name: str, place: Place) -> None:
+def test_a_waiting_caller_has_the_lock_as_soon_as_it_is_free(
+    app: Duly, other_app: Duly, name: str, place: Place
+) -> None:
     with app.lock(name) as lock:
         (waiting,) = given_waiting(place, other_app, name, 20)
 
     assert waiting.result() > lock.fence
 
 
-def test_all_who_wait_have_it_one_after_the_other(app: Duly, other_app: Duly, name: str, place: Place) -> None:
+def test_waiting_callers_get_the_lock_one_after_the_other(app: Duly, other_app: Duly, name: str, place: Place) -> None:
     with app.lock(name):
         waiting = given_waiting(place, other_app, name, 20, 20, 20)
 
@@ -197,7 +199,7 @@ def test_all_who_wait_have_it_one_after_the_other(app: Duly, other_app: Duly, na
     assert len(set(fences)) == 3
 
 
-def test_who_has_waited_long_enough_is_told_that_it_is_busy(app: Duly, name: str) -> None:
+def test_a_wait_for_a_lock_that_is_over_raises_lock_busy(app: Duly, name: str) -> None:
     with app.lock(name):
         began = time.monotonic()
         with pytest.raises(LockBusy):
@@ -205,21 +207,23 @@ def test_who_has_waited_long_enough_is_told_that_it_is_busy(app: Duly, name: str
         assert time.monotonic() - began >= 0.3
 
 
-def test_who_waits_no_time_looks_once(app: Duly, name: str) -> None:
+def test_a_caller_that_waits_no_time_tries_once(app: Duly, name: str) -> None:
     assert hold(app, name, wait=0)
     with app.lock(name):
         with pytest.raises(LockBusy):
             hold(app, name, wait=0)
 
 
-def test_who_waits_has_the_lock_of_a_holder_that_died(app: Duly, other_app: Duly, name: str) -> None:
+def test_a_waiting_caller_has_the_lock_of_a_holder_that_died(app: Duly, other_app: Duly, name: str) -> None:
     dead = app.lock(name, ttl=0.5)
     dead.__enter__()
 
     assert InBackground(lambda: hold(other_app, name)).result() > dead.fence
 
 
-def test_who_waits_notices_that_the_end_has_come_nearer(app: Duly, other_app: Duly, name: str, place: Place) -> None:
+def test_a_waiting_caller_notices_that_the_end_has_come_nearer(
+    app: Duly, other_app: Duly, name: str, place: Place
+) -> None:
     with app.lock(name, ttl=600) as lock:
         (waiting,) = given_waiting(place, other_app, name, 20)
         lock.extend(0.2)
@@ -286,7 +290,7 @@ def test_a_busy_lock_may_be_waited_for(queue: Queue, other_app: Duly, name: str,
     assert counted(queue) == {"sent": 1, "delivered": 1, "acked": 1}
 
 
-def test_a_lock_of_the_app_may_defer_too(queue: Queue, app: Duly, name: str) -> None:
+def test_a_lock_of_the_app_may_defer_as_well(queue: Queue, app: Duly, name: str) -> None:
     delivery = given_leased(queue)
     with app.lock(name), delivery, app.lock(name, on_busy=Defer(60)):
         pytest.fail("the lock is busy")

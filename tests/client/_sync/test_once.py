@@ -23,7 +23,7 @@ def test_a_delivery_may_cause_an_effect_once(queue: Queue, name: str) -> None:
 
 
 def test_a_second_message_may_not_cause_it(queue: Queue, other_app: Duly, name: str) -> None:
-    """A duplicate, say, sent by somebody who had not heard of the first."""
+    """For example a duplicate of another producer."""
     first = given_leased(queue)
     second = given_leased(other_app.queue(queue.name))
     third = given_leased(other_app.queue(queue.name + "-2"), id=first.id)
@@ -48,7 +48,7 @@ def test_a_message_that_was_given_back_may_cause_it_again(queue: Queue, name: st
 def test_a_message_whose_consumer_died_may_not_cause_it_again(
     queue: Queue, other_app: Duly, name: str, clock: Place
 ) -> None:
-    """Nobody knows whether it has happened."""
+    """The effect may have happened."""
     dead = given_leased(queue, lease=30)
     assert once(dead, name, 3600) is True
     clock.advance(31)
@@ -91,7 +91,7 @@ def test_a_redriven_message_may_not_cause_it_even_if_it_is_given_back_before_it_
     queue.send("a")
     d = take_one(queue)
     assert once(d, name, 60)
-    d.reject("it died in the middle, say")
+    d.reject("for example, it died in the middle")
     queue.redrive()
     (take_one(queue)).release()
 

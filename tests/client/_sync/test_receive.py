@@ -55,7 +55,7 @@ def test_the_wait_ends_although_the_next_message_is_due_later(queue: Queue) -> N
     assert 0.2 <= time.monotonic() - began < SOON
 
 
-def test_what_is_there_is_taken_without_waiting(queue: Queue) -> None:
+def test_waiting_messages_are_received_without_waiting(queue: Queue) -> None:
     queue.send("body")
     began = time.monotonic()
 
@@ -94,7 +94,7 @@ def test_nothing_is_early_and_nothing_is_forgotten(queue: Queue) -> None:
         assert row.deadline - timedelta(seconds=30) >= due_at
 
 
-def test_a_delayed_message_is_handed_out_soon_after_it_is_due(queue: Queue) -> None:
+def test_a_delayed_message_is_delivered_soon_after_it_is_due(queue: Queue) -> None:
     queue.send("body", delay=0.3)
 
     (delivery,) = queue.receive(wait=20)
@@ -116,7 +116,7 @@ def test_two_consumers_never_get_the_same_message(queue: Queue, other_app: Duly)
     assert len(taken) == len(set(taken)) == 100
 
 
-def test_a_message_that_is_out_is_not_handed_out(queue: Queue) -> None:
+def test_a_message_that_is_leased_is_not_delivered(queue: Queue) -> None:
     """I4."""
     given_leased(queue)
 
@@ -192,14 +192,14 @@ def test_the_fence_grows_though_the_queue_was_deleted(queue: Queue) -> None:
     assert after.fence > before.fence
 
 
-def test_a_paused_queue_hands_nothing_out(queue: Queue) -> None:
+def test_a_paused_queue_delivers_nothing(queue: Queue) -> None:
     queue.send("body")
     queue.pause()
 
     assert queue.receive(wait=0.1) == []
 
 
-def test_a_delivery_shows_what_it_is_and_not_its_body(queue: Queue) -> None:
+def test_the_repr_of_a_delivery_names_it_without_its_body(queue: Queue) -> None:
     delivery = given_leased(queue, "secret")
 
     assert delivery.id in repr(delivery)

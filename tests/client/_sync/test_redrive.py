@@ -63,7 +63,9 @@ def other(app: Duly, queue_name: str) -> Queue:
     ],
     ids=["error", "pattern", "reason", "another reason", "header", "keys", "key", "function", "none", "all"],
 )
-def test_redrive_takes_what_a_filter_means_and_leaves_the_others(queue: Queue, where: Any, chosen: list[str]) -> None:
+def test_redrive_takes_the_letters_that_match_and_leaves_the_others(
+    queue: Queue, where: Any, chosen: list[str]
+) -> None:
     """I1."""
     given_failed(queue, "TimeoutError: the bank", "a", key="order-1")
     given_failed(queue, "KeyError: the bank", "b", headers={"tenant": "acme", "x": "y"})
@@ -111,7 +113,7 @@ def test_a_limit_counts_those_that_a_filter_means(queue: Queue) -> None:
     assert take_bodies(queue) == [1, 3]
 
 
-def test_find_dead_looks_at_the_oldest_up_to_its_limit(queue: Queue) -> None:
+def test_find_dead_checks_the_oldest_up_to_its_limit(queue: Queue) -> None:
     for number in range(4):
         given_dead(queue, number)
 
@@ -120,7 +122,7 @@ def test_find_dead_looks_at_the_oldest_up_to_its_limit(queue: Queue) -> None:
     assert (queue.stats()).dead == 4
 
 
-def test_filters_look_past_more_than_a_page(app: Duly, queue_name: str, clock: Place) -> None:
+def test_filters_skip_more_than_a_page(app: Duly, queue_name: str, clock: Place) -> None:
     """I11."""
     queue = app.queue(queue_name, crash_limit=1, lease=5)
     queue.send_many(range(1200))
@@ -149,10 +151,10 @@ def test_a_dry_run_changes_nothing(queue: Queue) -> None:
     assert dead_bodies(queue) == [0, 1, 2]
 
 
-def test_what_dies_during_a_redrive_is_not_redriven_again(
+def test_a_letter_that_dies_during_a_redrive_is_not_redriven_again(
     queue: Queue, other_app: Duly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duly._sync.redriving.MAX_BATCH", 1)  # letters a page: it looks again for each
+    monkeypatch.setattr("duly._sync.redriving.MAX_BATCH", 1)  # letters per page: one page for each
     for number in range(3):
         given_dead(queue, number)
     again, give_up_at = other_app.queue(queue.name), time.monotonic() + SOON
@@ -168,7 +170,7 @@ def test_what_dies_during_a_redrive_is_not_redriven_again(
 
 
 def test_a_letter_without_a_body_is_not_redriven_by_a_filter(app: Duly, queue_name: str, server: ServerPlace) -> None:
-    """On servers, where somebody else may write."""
+    """On servers, where another program may write."""
     queue = app.queue(queue_name)
     lost = given_dead(queue, "lost")
     given_dead(queue, "kept")
@@ -183,7 +185,7 @@ def test_a_letter_without_a_body_is_not_redriven_by_a_filter(app: Duly, queue_na
 # How
 
 
-def test_at_end_is_behind_what_is_due(queue: Queue) -> None:
+def test_at_end_is_behind_due_messages(queue: Queue) -> None:
     for body in "ab":
         given_dead(queue, body)
     queue.send_many(["c", "d"])
@@ -268,7 +270,7 @@ def test_a_body_of_none_may_be_edited_to_none(queue: Queue) -> None:
     assert take_bodies(queue) == [None]
 
 
-def test_a_filter_that_raises_says_for_which_letter(queue: Queue) -> None:
+def test_the_error_of_a_filter_names_the_letter(queue: Queue) -> None:
     id_ = given_dead(queue)
 
     with pytest.raises(UsageError, match=f"{id_}.*LookupError"):
@@ -302,7 +304,7 @@ def test_a_slow_redrive_shows_its_progress(
     assert lines == [f"redrive of queue {queue.name!r}: {count} were redriven so far" for count in (1, 2)]
 
 
-def test_the_timeline_tells_of_a_redrive(queue: Queue) -> None:
+def test_the_timeline_shows_a_redrive(queue: Queue) -> None:
     id_ = given_failed(queue, "boom")
 
     queue.redrive(where=Where(error="boom"))
@@ -380,7 +382,9 @@ def test_moved_letters_are_new_messages_in_the_other_queue(queue: Queue, other: 
     check_accounts(other)
 
 
-def test_a_moved_letter_keeps_its_retry_policy_and_has_its_ttl_anew(queue: Queue, other: Queue, clock: Place) -> None:
+def test_a_moved_letter_keeps_its_retry_policy_and_its_ttl_starts_over(
+    queue: Queue, other: Queue, clock: Place
+) -> None:
     given_failed(queue, "boom", "once")
     given_dead(queue, "short", ttl=10)
     clock.advance(1000)
@@ -424,7 +428,7 @@ def test_a_letter_whose_id_is_in_use_in_the_other_queue_stays(
 
 
 @pytest.mark.parametrize("bound", [{"max_length": 2}, {"max_length": 2, "on_full": "drop_oldest"}, {"max_bytes": 150}])
-def test_a_full_queue_takes_what_fits_and_says_how_many(
+def test_a_full_queue_takes_the_letters_that_fit_and_the_error_counts_them(
     app: Duly, queue: Queue, other: Queue, bound: dict[str, Any]
 ) -> None:
     for number in range(4):
@@ -500,7 +504,9 @@ def test_a_redrive_that_makes_no_sense_is_refused(queue: Queue, options: dict[st
     assert (queue.stats()).dead == 1
 
 
-def test_a_queue_of_another_app_or_itself_is_no_other_queue(queue: Queue, other_app: Duly, queue_name: str) -> None:
+def test_a_letter_cannot_move_to_its_own_queue_or_to_another_app(
+    queue: Queue, other_app: Duly, queue_name: str
+) -> None:
     for to in (queue, queue_name, other_app.queue("elsewhere")):
         with pytest.raises(UsageError):
             queue.redrive(to=to)

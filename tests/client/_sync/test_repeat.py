@@ -27,7 +27,7 @@ def test_it_is_due_after_first_and_then_after_growing_delays(queue: Queue, clock
     check_accounts(queue)
 
 
-def test_after_so_many_times_it_is_finished(queue: Queue, clock: Place) -> None:
+def test_after_the_given_number_of_times_it_is_finished(queue: Queue, clock: Place) -> None:
     queue.send("pay", repeat=Repeat(first=60, times=3))
 
     for _ in range(3):
@@ -47,7 +47,7 @@ def test_one_time_is_a_plain_message_with_a_delay(queue: Queue, clock: Place) ->
     assert counted(queue) == {"sent": 1, "delivered": 1, "acked": 1}
 
 
-def test_a_delay_says_when_it_is_due_for_the_first_time(queue: Queue, clock: Place) -> None:
+def test_a_delay_sets_the_first_due_time(queue: Queue, clock: Place) -> None:
     queue.send("now", delay=0, repeat=Repeat(first=60))
     queue.send("at", at=clock.now(), repeat=Repeat(first=60))
 
@@ -119,7 +119,7 @@ def test_ack_many_sorts_them(queue: Queue) -> None:
         deliveries[0].retry()
 
 
-def test_ack_many_tells_which_leases_were_lost(queue: Queue) -> None:
+def test_ack_many_returns_the_lost_leases(queue: Queue) -> None:
     ids = queue.send_many([Send(n, delay=0, repeat=Repeat(first=60)) for n in range(3)])
     deliveries = take(queue)
     queue.cancel(ids[1], running=True)
@@ -149,7 +149,7 @@ def test_the_same_ack_again_is_a_success(queue: Queue) -> None:
     assert (queue.stats()).recycled == 1
 
 
-def test_a_failure_is_retried_by_its_policy_and_begins_anew_after_an_ack(queue: Queue, clock: Place) -> None:
+def test_a_failure_is_retried_by_its_policy_and_starts_over_after_an_ack(queue: Queue, clock: Place) -> None:
     queue.send("pay", delay=0, repeat=Repeat(first=60), retry=Retry(attempts=2, first=5, jitter=0))
     (take_one(queue)).retry(error="boom")
     clock.advance(6)

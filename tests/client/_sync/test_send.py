@@ -48,7 +48,7 @@ def test_a_message_with_a_time_is_due_then(queue: Queue, clock: Place, kind: Any
     assert take_bodies(queue) == ["then"]
 
 
-def test_a_time_in_the_past_means_now_and_behind_what_waits(queue: Queue) -> None:
+def test_a_time_in_the_past_means_now_and_behind_waiting_messages(queue: Queue) -> None:
     queue.send("first")
     queue.send("past", at=datetime(2001, 9, 9, tzinfo=UTC))
     queue.send("epoch", at=0)
@@ -98,7 +98,7 @@ def test_within_a_priority_the_order_of_sending_holds(queue: Queue) -> None:
     assert take_bodies(queue) == [1, 3, 5, 0, 2, 4]
 
 
-def test_a_delayed_message_of_high_priority_does_not_hold_up_what_is_due(queue: Queue, clock: Place) -> None:
+def test_a_delayed_message_of_high_priority_does_not_hold_up_due_messages(queue: Queue, clock: Place) -> None:
     queue.send("urgent", priority=9, delay=10)
     queue.send("common")
 
@@ -238,9 +238,7 @@ def test_a_ttl_goes_on_during_retries(queue: Queue, clock: Place) -> None:
 
 
 @pytest.mark.parametrize("way", ["release", "defer", "crash"])
-def test_a_message_that_was_taken_in_time_and_comes_back_after_its_ttl_is_expired(
-    queue: Queue, clock: Place, way: str
-) -> None:
+def test_a_message_that_is_retried_after_its_ttl_is_expired(queue: Queue, clock: Place, way: str) -> None:
     delivery = given_leased(queue, ttl=10, lease=20)
     if way == "defer":
         delivery.defer(5)

@@ -112,7 +112,7 @@ def test_an_acked_message_is_kept_where_done_is_kept(app: Duly, queue_name: str)
     check_accounts(queue)
 
 
-def test_defer_spends_no_attempt_and_comes_back_when_its_delay_is_over(queue: Queue, clock: Place) -> None:
+def test_defer_spends_no_attempt_and_redelivers_after_its_delay(queue: Queue, clock: Place) -> None:
     """I3, 002-6."""
     (given_leased(queue)).defer(10)
 
@@ -135,7 +135,7 @@ def test_defer_moves_the_due_time(queue: Queue) -> None:
     assert (message.due_at - delivery.due_at).total_seconds() == pytest.approx(10, abs=5)
 
 
-def test_defer_may_go_on_for_ever(queue: Queue) -> None:
+def test_defer_may_go_on_forever(queue: Queue) -> None:
     """I8."""
     queue.send("body")
     for _ in range(20):
@@ -194,7 +194,7 @@ def test_recycle_takes_a_delay_and_a_new_body(queue: Queue, clock: Place) -> Non
 
 
 @pytest.mark.parametrize("body", [None, b"", ""], ids=repr)
-def test_recycle_takes_an_empty_body_too(queue: Queue, body: object) -> None:
+def test_recycle_takes_an_empty_body_as_well(queue: Queue, body: object) -> None:
     delivery = given_leased(queue, "full")
 
     delivery.recycle(body=body)
@@ -244,7 +244,7 @@ def test_any_text_may_be_a_reason(queue: Queue, reason: str) -> None:
     assert (seen(queue, delivery.id)).state == "dead"
 
 
-def test_dead_letters_are_bounded_and_what_goes_is_counted(app: Duly, queue_name: str) -> None:
+def test_dead_letters_are_bounded_and_trimmed_ones_are_counted(app: Duly, queue_name: str) -> None:
     """I1."""
     queue = app.queue(queue_name, dead=Keep(count=2))
     for number in range(4):
@@ -319,7 +319,7 @@ def test_ack_many_again_is_a_success(queue: Queue) -> None:
     assert (queue.stats()).acked == 3
 
 
-def test_ack_many_returns_what_was_settled_otherwise(queue: Queue) -> None:
+def test_ack_many_returns_messages_that_were_settled_otherwise(queue: Queue) -> None:
     delivery = given_leased(queue)
     delivery.release()
 

@@ -95,7 +95,7 @@ INSTEAD = {
     "repeat": "publish again from a handler",
     "replace": "an entry cannot be changed",
 }
-"""What topics have in place of what only queues have."""
+"""Alternatives in topics for options of queues."""
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ INSTEAD = {
     ],
     ids=lambda options: list(options)[-1],
 )
-def test_what_only_messages_of_a_queue_have_is_refused(events: Topic, place: Place, options: dict[str, Any]) -> None:
+def test_options_of_queue_messages_are_refused(events: Topic, place: Place, options: dict[str, Any]) -> None:
     (name,) = options.keys() - {"dedup"}
 
     for publish in (events.publish, lambda send: events.publish_many(["good", send])):
@@ -130,7 +130,7 @@ def test_what_only_messages_of_a_queue_have_is_refused(events: Topic, place: Pla
         ("colour", "there are delay, at, key, headers, dedup, dedup_for, durable$"),
     ],
 )
-def test_an_option_that_a_publish_does_not_have_is_named_with_what_there_is_instead(
+def test_the_error_for_an_unknown_option_of_a_publish_names_the_alternative(
     events: Topic, place: Place, name: str, hint: str
 ) -> None:
     options: Any = {name: 5}
@@ -177,7 +177,7 @@ def test_options_of_one_entry_are_given_to_it_and_not_to_publish_many(events: To
         ("colour", "there are type, keep, lease"),
     ],
 )
-def test_an_option_that_a_topic_does_not_have_is_named_with_what_there_is_instead(
+def test_the_error_for_an_unknown_option_of_a_topic_names_the_alternative(
     app: Duly, queue_name: str, name: str, hint: str
 ) -> None:
     options: Any = {name: 5}
@@ -200,9 +200,7 @@ def test_an_option_that_a_topic_does_not_have_is_named_with_what_there_is_instea
         ("header", "did you mean headers=?"),
     ],
 )
-def test_an_option_that_a_group_does_not_have_is_named_with_what_there_is_instead(
-    events: Topic, name: str, hint: str
-) -> None:
+def test_the_error_for_an_unknown_option_of_a_group_names_the_alternative(events: Topic, name: str, hint: str) -> None:
     options: Any = {name: 5}
 
     with pytest.raises(UsageError, match=f"^group '{events.name}/g': a group has no option {name}=: .*{hint}"):
@@ -222,7 +220,7 @@ def test_an_option_that_a_group_does_not_have_is_named_with_what_there_is_instea
         (("grp",), {"concurrency": 3}, "grp"),
     ],
 )
-def test_a_handler_without_its_group_is_told_how_to_name_it(
+def test_the_error_for_a_handler_without_a_group_shows_how_to_name_it(
     events: Topic, misplaced: Any, options: Any, group: str
 ) -> None:
     says = re.escape(f'@events.handler(group="{group}")')
@@ -230,14 +228,14 @@ def test_a_handler_without_its_group_is_told_how_to_name_it(
         events.handler(*misplaced, **options)
 
 
-def test_a_queue_with_the_name_of_a_group_is_told_how_to_get_the_group(app: Duly) -> None:
+def test_the_error_for_a_queue_with_the_name_of_a_group_shows_how_to_get_the_group(app: Duly) -> None:
     with pytest.raises(InvalidName, match=r"'ev/g' is not a queue name.*app\.topic\('ev'\)\.group\('g'\)$"):
         app.queue("ev/g")
     with pytest.raises(InvalidName, match=r"digit$"):
         app.queue("e v/g")
 
 
-def test_a_topic_or_group_in_place_of_a_queue_is_told_what_to_do(app: Duly, events: Topic) -> None:
+def test_the_error_for_a_topic_or_group_in_place_of_a_queue_shows_the_fix(app: Duly, events: Topic) -> None:
     group = events.group("g")
     held = given_read(group)
 
@@ -273,7 +271,7 @@ def test_a_topic_or_group_in_place_of_a_queue_is_told_what_to_do(app: Duly, even
 
 
 @pytest.mark.parametrize("ahead", [61, 86400])
-def test_a_time_that_has_not_come_is_no_place_to_begin(events: Topic, ahead: float) -> None:
+def test_a_group_cannot_begin_at_a_time_in_the_future(events: Topic, ahead: float) -> None:
     future = datetime.now(UTC) + timedelta(seconds=ahead)
     shown = re.escape(future.isoformat())
 
@@ -284,7 +282,7 @@ def test_a_time_that_has_not_come_is_no_place_to_begin(events: Topic, ahead: flo
     events.group("g", start=datetime.now(UTC) + timedelta(seconds=30))  # clocks differ
 
 
-def test_what_read_begins_behind_may_be_none(events: Topic) -> None:
+def test_the_position_of_read_may_be_none(events: Topic) -> None:
     with pytest.raises(UsageError, match="after must be None, 'beginning', 'new', 'end', the id"):
         events.read(after="middle")
     with pytest.raises(UsageError, match="to must be 'beginning', 'new', 'end', the id"):
@@ -330,7 +328,7 @@ def test_publish_many_takes_no_single_body(events: Topic, place: Place, bodies: 
 
 
 @pytest.mark.parametrize("options", [{}, {"delay": 60}, {"key": "k"}], ids=str)
-def test_a_send_in_a_send_is_no_entry(events: Topic, place: Place, options: dict[str, Any]) -> None:
+def test_a_send_in_the_send_of_a_publish_is_refused(events: Topic, place: Place, options: dict[str, Any]) -> None:
     says = f"^topic '{events.name}': a Send has a body and its options, and cannot be a body itself"
     nested = Send(Send(1, delay=300), **options)
 
@@ -342,7 +340,7 @@ def test_a_send_in_a_send_is_no_entry(events: Topic, place: Place, options: dict
     check_unwritten(events, place)
 
 
-def test_options_beside_a_send_are_refused(events: Topic, place: Place) -> None:
+def test_options_in_addition_to_a_send_are_refused(events: Topic, place: Place) -> None:
     with pytest.raises(UsageError, match="Send has its options in it"):
         events.publish(Send("body"), key="k")
 

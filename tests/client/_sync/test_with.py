@@ -70,7 +70,7 @@ def test_the_reason_of_a_reject_is_kept(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("verb", SETTLES)
-def test_what_was_settled_inside_is_left_alone(queue: Queue, verb: str) -> None:
+def test_a_delivery_that_was_settled_inside_is_left_alone(queue: Queue, verb: str) -> None:
     delivery = given_leased(queue)
     with delivery:
         settle(delivery, verb)
@@ -103,7 +103,7 @@ def test_an_interrupt_releases_and_goes_on(queue: Queue, interrupt: type[BaseExc
     assert (take_one(queue)).attempt == 1
 
 
-def test_a_block_whose_lease_was_lost_says_so(queue: Queue) -> None:
+def test_a_block_whose_lease_was_lost_raises_lease_lost(queue: Queue) -> None:
     delivery = given_leased(queue)
 
     with pytest.raises(LeaseLost, match=delivery.id):

@@ -12,8 +12,8 @@ from tests.client.place import Place
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def said(host: str = "box", last_poll: float | None = None) -> bytes:
-    """Write what a worker says of itself."""
+def heartbeat(host: str = "box", last_poll: float | None = None) -> bytes:
+    """Write the heartbeat of a worker."""
     return written_info(
         Info(
             host=host,
@@ -38,10 +38,10 @@ def test_without_workers_none_are_shown(backend: str, queue_name: str) -> None:
         assert app.workers() == []
 
 
-def test_a_worker_is_shown_with_what_it_said_and_how_long_it_is_silent(clock: Place, queue_name: str) -> None:
+def test_a_worker_is_shown_with_its_heartbeat_and_the_time_since(clock: Place, queue_name: str) -> None:
     with Duly(clock.url, namespace=queue_name) as app:
         began = clock.now()
-        beat(app, "box:7:abc", said(last_poll=0.25))
+        beat(app, "box:7:abc", heartbeat(last_poll=0.25))
 
         clock.advance(5)
         (worker,) = app.workers()
@@ -64,17 +64,17 @@ def test_a_worker_is_shown_with_what_it_said_and_how_long_it_is_silent(clock: Pl
 
 def test_a_worker_that_is_silent_for_long_is_forgotten(clock: Place, queue_name: str) -> None:
     with Duly(clock.url, namespace=queue_name) as app:
-        beat(app, "dead", said())
+        beat(app, "dead", heartbeat())
         clock.advance(61)
-        beat(app, "alive", said())
+        beat(app, "alive", heartbeat())
 
         assert [worker.id for worker in app.workers()] == ["alive"]
 
 
-def test_what_a_stranger_wrote_is_not_shown(backend: str, queue_name: str) -> None:
+def test_data_of_another_program_is_not_shown(backend: str, queue_name: str) -> None:
     with Duly(backend, namespace=queue_name) as app:
         beat(app, "stranger", b"\xff")
-        beat(app, "ours", said())
+        beat(app, "ours", heartbeat())
 
         assert [worker.id for worker in app.workers()] == ["ours"]
 
@@ -82,13 +82,13 @@ def test_what_a_stranger_wrote_is_not_shown(backend: str, queue_name: str) -> No
 def test_the_registry_of_workers_is_not_shown_as_a_queue(backend: str, queue_name: str) -> None:
     with Duly(backend, namespace=queue_name) as app:
         app.queue("orders").send("body")
-        beat(app, "worker", said())
+        beat(app, "worker", heartbeat())
 
         assert app.queues() == ["orders"]
 
 
 def test_namespaces_do_not_see_the_workers_of_each_other(backend: str, queue_name: str) -> None:
     with Duly(backend, namespace="a" + queue_name) as a, Duly(backend, namespace="b" + queue_name) as b:
-        beat(a, "worker", said())
+        beat(a, "worker", heartbeat())
 
         assert b.workers() == []

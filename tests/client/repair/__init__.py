@@ -1,1 +1,1 @@
-"""What somebody did to the keys by hand: found, explained and mended."""
+"""Damage by hand to the keys is found, explained and repaired."""

@@ -1,4 +1,4 @@
-"""What is damaged: a queue and a group on each real server, and a stranger's connection to it."""
+"""A queue and a group to damage on each real server, and the connection of another program."""
 
 from collections.abc import Iterator
 
@@ -39,7 +39,7 @@ def stranger(server: ServerPlace) -> Iterator[redis.Redis]:
 
 
 def given_states(ids: dict[str, str], held: list[Delivery]) -> dict[str, Delivery]:
-    """Settle what was handed out, so that something is in every state."""
+    """Settle deliveries, so that every state has a message."""
     out = {ids[delivery.id]: delivery for delivery in held}
     assert sorted(out) == sorted([*UNKEYED, "k1", "n1", "r1"])
     out["failed"].retry(LATER, error="no answer")

@@ -1,4 +1,4 @@
-"""What somebody may do to the keys of a queue or group by hand, and what an audit says to it."""
+"""Damage by hand to the keys of a queue or group, and the fault that an audit reports."""
 
 import struct
 from typing import Final
@@ -99,7 +99,7 @@ def _window_without_an_end(h: Healthy) -> None:
 
 
 def would_expire(key: str) -> Damage:
-    """Let the server remove a key before what was retried comes again."""
+    """Let the server remove a key before the retried message is due."""
     return lambda h: h.run("EXPIRE", key, LATER // 2)
 
 
@@ -112,7 +112,7 @@ def _later(seconds: int) -> Damage:
 
 
 def _counts_of_another(h: Healthy) -> None:
-    """Let a row say a time half an hour before the place."""
+    """Give a row a time half an hour before its place."""
     row = h.run("HGET", "counts", h.id("failed"))
     due = struct.unpack(">Q", row[6:14])[0] if row[5:6] == b"\xcf" else None
     assert due is not None, row
@@ -124,7 +124,7 @@ def _with_a_byte_more(key: str, name: str, byte: bytes) -> Damage:
 
 
 NOT_TEXT: Final = b"\x9b\xa0\0\0\0\0\x90\0\x91\x95\1\xa5retry\xa1\xff\0\xa0\0\xa0\0"
-"""A row of `why` whose consumer is no UTF-8."""
+"""A row of `why` whose consumer is not UTF-8."""
 MAP: Final = b"\x85" + b"".join(bytes([at, 0]) for at in range(1, 6))
 NO_COUNTS: Final = b"\x97" + b"\0" * 7
 PROGRESS: Final = b"\x9b\xa0\0\0\0\0\x90\0\x90\0\xaap1 1 0.5 x\0"
@@ -177,7 +177,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "a lease ends in two centuries": (added("leased", 9e15, "held"), "a lease without an end"),
     "a lease of one that waits": (written("leases", "failed", "." * 70), "a lease, but not leased"),
     "a lease of one that is dead": (written("leases", "dead", "." * 70), "a lease, but not leased"),
-    "a lease of nobody": (lambda h: h.run("HSET", "leases", "ghost", "x"), "row in leases of no message"),
+    "a lease without a message": (lambda h: h.run("HSET", "leases", "ghost", "x"), "row in leases of no message"),
     # lanes
     "a lost head of one that is out": (lambda h: h.run("HDEL", "lanes", "k"), "in work without its lane"),
     "a lost head of one that is retried": (lambda h: h.run("HDEL", "lanes", "r"), "in work without its lane"),
@@ -186,7 +186,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "a lane of a finished one": (lane("n", "+", "n1"), "the lane n belongs to nobody"),
     "a lane of a parked one": (lane("k", "+", "k2"), "in work without its lane"),
     "a lane of another key": (lane("r", "-", "k1"), "the lane r belongs to nobody"),
-    "a lane that knows nobody behind": (lane("k", "-", "k1"), "parked behind one that does not know"),
+    "a lane that knows of none behind": (lane("k", "-", "k1"), "parked behind one that does not know"),
     "a lane without a mark": (lane("r", "?", "r1"), "the lane r has no mark"),
     "a parked one is nonsense": (lambda h: h.run("ZADD", "parked", 0, "nonsense"), "parked where it does not belong"),
     "a parked one comes too late": (_out_of_order(1), "parked out of its order"),
@@ -212,18 +212,18 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "counts have a byte too many": (_with_a_byte_more("counts", "failed", b"z"), "counts that cannot be read"),
     "counts have nil behind them": (_with_a_byte_more("counts", "r1", b"\xc0"), "counts that cannot be read"),
     "a past has a byte too many": (_with_a_byte_more("why", "failed", b"z"), "a past that cannot be read"),
-    "counts are no array": (written("counts", "failed", MAP), "counts that cannot be read"),
+    "counts are not an array": (written("counts", "failed", MAP), "counts that cannot be read"),
     "counts of the head of a lane are nothing": (written("counts", "r1", NO_COUNTS), "troubled, but not counted"),
     "counts are removed and a retry has a fraction": (_counts_lost_and_a_fraction, "troubled, but not counted"),
     "counts of a dead letter": (written("counts", "dead", NO_COUNTS), "counts of a message that is over"),
-    "counts of nobody": (lambda h: h.run("HSET", "counts", "ghost", NO_COUNTS), "row in counts of no message"),
+    "counts without a message": (lambda h: h.run("HSET", "counts", "ghost", NO_COUNTS), "row in counts of no message"),
     "the past is removed": (deleted("why"), "dead without a reason"),
     "a past is not text": (written("why", "failed", NOT_TEXT), "a past that cannot be read"),
     "a past is nonsense": (written("why", "r1", "\xff"), "a past that cannot be read"),
     "the past of a dead letter is nonsense": (written("why", "dead", b"\xc1"), "a past that cannot be read"),
     "progress of no delivery": (written("why", "failed", PROGRESS), "progress of a delivery that is over"),
     "progress of another delivery": (_another_progress, "progress of a delivery that is over"),
-    "the past of nobody": (lambda h: h.run("HSET", "why", "ghost", "x"), "row in why of no message"),
+    "a history without a message": (lambda h: h.run("HSET", "why", "ghost", "x"), "row in why of no message"),
     # meta
     "meta is removed": (deleted("meta"), "accounts"),
     "bytes are wrong": (field("bytes", "-5"), "counts wrong bytes"),
@@ -231,13 +231,13 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "a counter is wrong": (field("sent", "1000"), "accounts"),
     "a counter is gone": (lambda h: h.run("HDEL", "meta", "sent"), "accounts"),
     "a counter is below zero": (field("acked", "-3"), "a counter below zero"),
-    "a counter is no number": (field("acked", "many"), "a field of meta that cannot be read"),
+    "a counter is not a number": (field("acked", "many"), "a field of meta that cannot be read"),
     "a counter is too large": (field("retried", "9" * 30), "a field of meta that cannot be read"),
-    "the clock is no number": (field("clock", "noon"), "a field of meta that cannot be read"),
-    "the clock is ahead for ever": (field("clock", "9e18"), "a field of meta that cannot be read"),
-    "the rate is no number": (field("tat", "soon"), "a field of meta that cannot be read"),
-    "a limit is no number": (field("limited", "x"), "a field of meta that cannot be read"),
-    "lateness is no number": (field("lateness", "x"), "a field of meta that cannot be read"),
+    "the clock is not a number": (field("clock", "noon"), "a field of meta that cannot be read"),
+    "the clock is ahead forever": (field("clock", "9e18"), "a field of meta that cannot be read"),
+    "the rate is not a number": (field("tat", "soon"), "a field of meta that cannot be read"),
+    "a limit is not a number": (field("limited", "x"), "a field of meta that cannot be read"),
+    "lateness is not a number": (field("lateness", "x"), "a field of meta that cannot be read"),
     "priorities are nonsense": (field("priorities", "x"), "a priority that no claim looks at"),
     # schedules
     "a slot of no schedule": (lambda h: h.run("ZADD", "slots", 1, "ghost"), "a slot of no schedule"),
@@ -256,7 +256,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
         )
     },
 }  # fmt: skip
-"""By name: what somebody does, and what an audit says to it. Neither takes a body away."""
+"""By name: the damage, and the fault that an audit reports. None removes a body."""
 
 OF_QUEUES: Final[dict[str, tuple[Damage, str]]] = {
     "done and waiting": (added("waiting0", 1, "done"), TWICE + "done and waiting"),
@@ -280,7 +280,7 @@ OF_QUEUES: Final[dict[str, tuple[Damage, str]]] = {
     "a ttl ends early": (added("expires", 1, "mortal"), "a ttl that is watched at a wrong time"),
     "a dedup value without an end": (deleted("dedup_ends"), "half a dedup window"),
     "an end without a dedup value": (deleted("dedup"), "half a dedup window"),
-    "a dedup value of nobody": (lambda h: h.run("HSET", "dedup", "other", "ghost"), "half a dedup window"),
+    "a dedup value without a message": (lambda h: h.run("HSET", "dedup", "other", "ghost"), "half a dedup window"),
     "a dedup value of no text": (lambda h: h.run("HSET", "dedup", "once", b"\xff"), "half a dedup window"),
     "a dedup window never ends": (_window_without_an_end, "a dedup window without an end"),
     "a dedup window ends in two centuries": (

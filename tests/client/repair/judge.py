@@ -1,4 +1,4 @@
-"""A queue or group with something in every state, and what a repair must do for it, whatever the damage was."""
+"""A queue or group with something in every state, and the checks of a repair, for any damage."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tests.client._sync.given import take
 from tests.client.place import ServerPlace
 
 LATER: Final = 600
-"""Seconds that what was retried, or sent with a delay, waits."""
+"""Seconds that a retried or delayed message waits."""
 LEASE: Final = 300.0
 
 LANES: Final = {"k": ["k1", "k2", "k3"], "r": ["r1", "r2", "r3"], "n": ["n1", "n2", "n3", "n4"]}
@@ -44,7 +44,7 @@ class Healthy:
         )
 
     def member(self, name: str) -> bytes:
-        """Find what stands for a parked message."""
+        """Find the row of a parked message."""
         members: list[bytes] = self.run("ZRANGE", "parked", 0, -1)
         return next(each for each in members if each.endswith(self.id(name).encode()))
 
@@ -77,14 +77,14 @@ def drained(inbox: Inbox) -> list[str]:
 
 
 def check_order(bodies: list[str]) -> None:
-    """I7: whatever comes twice, the first time of each is in the order of its key."""
+    """I7: a message may come twice, but first deliveries are in the order of the key."""
     for names in LANES.values():
         first = list(dict.fromkeys(body for body in bodies if body in names))
         assert first == sorted(first)
 
 
 def check_repair(h: Healthy, damage: Damage, wanted: str, server: ServerPlace) -> None:
-    """Do damage, and see that it is found, explained and mended, and that every message is delivered in its turn."""
+    """Do damage, and check that it is found, explained and repaired, and that every message is delivered in order."""
     damage(h)
 
     found = h.inbox.audit()

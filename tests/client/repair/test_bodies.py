@@ -1,4 +1,4 @@
-"""Bodies that somebody has taken away cannot come back, but their ids are known, and nothing else is lost.
+"""Bodies that another program removed are lost, but their ids are known, and nothing else is lost.
 
 Those of groups are read from the stream again.
 """
@@ -95,9 +95,7 @@ def test_a_letter_that_was_buried_as_damaged_has_its_body_from_the_stream_again(
     assert sorted(drained(healthy_group.inbox)) == ["dead", "n2"]
 
 
-def test_what_is_written_under_an_entry_that_was_not_read_yet_is_in_nobodys_way(
-    app: Duly, healthy_group: Healthy
-) -> None:
+def test_data_written_under_an_unread_entry_does_no_harm(app: Duly, healthy_group: Healthy) -> None:
     """I1 I2."""
     later = app.topic(healthy_group.inbox.label.split("/")[0]).publish("later")
     healthy_group.run("HSET", "msgs", later, "short")

@@ -1,4 +1,4 @@
-"""The clock of a queue that somebody has put ahead: its leases and delays would not end for days."""
+"""The clock of a queue that was set ahead: its leases and delays would not end for days."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ def faults_of(queue: Queue, *, repair: bool = False) -> list[tuple[str, str]]:
 def test_a_clock_that_nothing_was_stamped_by_is_the_servers_again(
     app: Duly, server: ServerPlace, queue_name: str, stranger: redis.Redis
 ) -> None:
-    """I3: what was sent before waits as long as it should."""
+    """I3: a message that was sent before waits as long as it should."""
     queue = app.queue(queue_name, lease=30)
     queue.send("now")
     queue.send("later", delay=60)
@@ -43,7 +43,7 @@ def test_a_clock_that_nothing_was_stamped_by_is_the_servers_again(
     assert drained(queue) == ["now", "later"]
 
 
-def test_a_clock_that_something_was_handed_out_by_stays_until_that_is_over(
+def test_a_clock_that_leases_depend_on_stays_until_they_end(
     app: Duly, server: ServerPlace, queue_name: str, stranger: redis.Redis
 ) -> None:
     """The next fence of a message is larger than its last."""
@@ -65,7 +65,7 @@ def test_a_clock_that_something_was_handed_out_by_stays_until_that_is_over(
     assert drained(queue) == ["next"]
 
 
-def test_a_clock_that_stamped_what_waits_stays(app: Duly, queue_name: str, stranger: redis.Redis) -> None:
+def test_a_clock_that_stamped_waiting_messages_stays(app: Duly, queue_name: str, stranger: redis.Redis) -> None:
     """I3."""
     queue = app.queue(queue_name)
     put_ahead(queue, stranger, YEAR)
@@ -78,9 +78,7 @@ def test_a_clock_that_stamped_what_waits_stays(app: Duly, queue_name: str, stran
     assert faults_of(queue) == []
 
 
-def test_a_clock_that_the_server_left_behind_by_hours_is_no_fault(
-    app: Duly, queue_name: str, stranger: redis.Redis
-) -> None:
+def test_a_clock_hours_behind_the_server_is_not_a_fault(app: Duly, queue_name: str, stranger: redis.Redis) -> None:
     queue = app.queue(queue_name)
     queue.send("now")
     put_ahead(queue, stranger, 20 * 3600)
@@ -91,7 +89,7 @@ def test_a_clock_that_the_server_left_behind_by_hours_is_no_fault(
 def test_a_rate_goes_on_when_the_clock_is_the_servers_again(
     app: Duly, server: ServerPlace, queue_name: str, stranger: redis.Redis
 ) -> None:
-    """I3: what is left of its interval is waited for, and no more."""
+    """I3: only the rest of its interval is waited for."""
     queue = app.queue(queue_name, rate="1/m")
     queue.send_many(["first", "second"])
     put_ahead(queue, stranger, YEAR)
@@ -109,7 +107,7 @@ def test_a_rate_goes_on_when_the_clock_is_the_servers_again(
     assert drained(queue) == ["second"]
 
 
-def test_a_rate_that_was_put_off_for_ever_begins_anew(
+def test_a_rate_that_was_delayed_forever_starts_over(
     app: Duly, server: ServerPlace, queue_name: str, stranger: redis.Redis
 ) -> None:
     queue = app.queue(queue_name, rate="1/m")
@@ -122,7 +120,7 @@ def test_a_rate_that_was_put_off_for_ever_begins_anew(
     assert drained(queue) == ["body"]
 
 
-def test_the_longest_times_that_may_be_asked_for_are_no_faults(app: Duly, queue_name: str) -> None:
+def test_the_longest_allowed_times_are_not_faults(app: Duly, queue_name: str) -> None:
     longest = 10 * 366 * 86400
     queue = app.queue(queue_name, rate="0.000274/d")
     queue.send("body", dedup="once", dedup_for=longest)

@@ -1,6 +1,6 @@
-"""Repair: what somebody did to the keys by hand is found, explained and mended, and no message is lost by it.
+"""Repair: damage by hand to the keys is found, explained and repaired, and no message is lost.
 
-On real servers only: nobody reaches into memory.
+On real servers only: no other program can reach into memory.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ SEVERAL: Final = (
 
 
 @pytest.mark.parametrize("name", [*DAMAGES, *OF_QUEUES])
-def test_a_queue_is_mended_and_loses_no_message(healthy: Healthy, server: ServerPlace, name: str) -> None:
+def test_a_queue_is_repaired_and_loses_no_message(healthy: Healthy, server: ServerPlace, name: str) -> None:
     """I1 I2 I3 I7."""
     damage, wanted = {**DAMAGES, **OF_QUEUES}[name]
 
@@ -34,7 +34,7 @@ def test_a_queue_is_mended_and_loses_no_message(healthy: Healthy, server: Server
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_group_is_mended_and_loses_no_message(healthy_group: Healthy, server: ServerPlace, name: str) -> None:
+def test_a_group_is_repaired_and_loses_no_message(healthy_group: Healthy, server: ServerPlace, name: str) -> None:
     """I1 I2 I3 I7."""
     damage, wanted = DAMAGES[name]
 
@@ -57,7 +57,7 @@ def test_a_repair_of_a_healthy_group_changes_nothing(healthy_group: Healthy) -> 
     assert (audit.ok, audit.explanation, healthy_group.all_that_is_stored()) == (True, (), before)
 
 
-def test_only_looking_changes_nothing(healthy: Healthy) -> None:
+def test_an_audit_without_repair_changes_nothing(healthy: Healthy) -> None:
     for name in SEVERAL:
         DAMAGES[name][0](healthy)
     before = healthy.all_that_is_stored()
@@ -68,7 +68,7 @@ def test_only_looking_changes_nothing(healthy: Healthy) -> None:
     assert healthy.all_that_is_stored() == before
 
 
-def test_several_damages_at_once_are_mended_at_once(healthy: Healthy, server: ServerPlace) -> None:
+def test_several_damages_at_once_are_repaired_at_once(healthy: Healthy, server: ServerPlace) -> None:
     """I1 I2 I3 I7."""
 
     def damage(h: Healthy) -> None:

@@ -1,4 +1,4 @@
-"""What somebody else has written, and clients cannot read: ids, leases, names."""
+"""Data of another program that clients cannot read: ids, leases, names."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ from tests.client.repair.judge import LATER, Healthy, drained
 
 @pytest.fixture
 def foreign(app: Duly, queue_name: str, stranger: redis.Redis) -> Healthy:
-    """Give a queue that somebody has stored a message in, under an id that is no text."""
+    """Return a queue with a message of another program, whose id is not text."""
     queue = app.queue(queue_name)
     queue.send("body", id="ours")
     h = Healthy(queue, {"ours": "body"}, stranger, f"duly:{{{queue_name}}}:", {})
@@ -57,13 +57,13 @@ def test_a_dead_letter_with_an_id_that_is_not_text_can_be_redriven_and_purged(fo
 
 
 PILLAR: Final = b"\1" * 65
-NO_IDS: Final = {"of nobody": b"ghost", "empty": b"", "a pillar": PILLAR, "too large": b"9" * 21 + b"-1"}
+NO_IDS: Final = {"without a message": b"ghost", "empty": b"", "a pillar": PILLAR, "too large": b"9" * 21 + b"-1"}
 """Ids that no message and no entry can have."""
 every_wrong_id = pytest.mark.parametrize("id_", NO_IDS.values(), ids=NO_IDS)
 
 
 def check_that_nobody_is_stopped(h: Healthy, found: Audit) -> None:
-    """See that one id was found, and is a dead letter, and that all others are handed out."""
+    """Check that one id was found and is a dead letter, and that all others are delivered."""
     assert found.faults != ()
     h.inbox.audit(repair=True)
     assert h.inbox.audit().explanation == ()
@@ -87,21 +87,21 @@ def brief_group(app: Duly, queue_name: str, stranger: redis.Redis) -> Healthy:
 
 @pytest.mark.parametrize("where", ["waiting0", "dead"])
 @every_wrong_id
-def test_an_id_of_nothing_in_a_group_is_found_and_mended(brief_group: Healthy, where: str, id_: bytes) -> None:
+def test_an_id_without_a_message_in_a_group_is_found_and_repaired(brief_group: Healthy, where: str, id_: bytes) -> None:
     brief_group.run("ZADD", where, 1, id_)
 
     check_that_nobody_is_stopped(brief_group, brief_group.inbox.audit())
 
 
 @every_wrong_id
-def test_a_body_of_nobody_in_a_group_is_found_and_mended(brief_group: Healthy, id_: bytes) -> None:
+def test_a_body_without_a_place_in_a_group_is_found_and_repaired(brief_group: Healthy, id_: bytes) -> None:
     brief_group.run("HSET", "msgs", id_, "." * 40)
 
     check_that_nobody_is_stopped(brief_group, brief_group.inbox.audit())
 
 
 @pytest.mark.parametrize("id_", [id_ for id_ in NO_IDS.values() if id_ != PILLAR])
-def test_a_lease_of_nothing_in_a_group_is_found_and_mended(brief_group: Healthy, id_: bytes) -> None:
+def test_a_lease_without_a_message_in_a_group_is_found_and_repaired(brief_group: Healthy, id_: bytes) -> None:
     brief_group.run("ZADD", "leased", 1, id_)
 
     check_that_nobody_is_stopped(brief_group, brief_group.inbox.audit())
@@ -116,7 +116,7 @@ def test_an_id_of_nothing_stops_no_claim_of_a_group(brief_group: Healthy, id_: b
 
 @pytest.mark.parametrize("id_", [b"", PILLAR], ids=["empty", "a pillar"])
 @pytest.mark.parametrize("where", ["waiting0", "waiting5", "dead"])
-def test_an_id_of_nothing_in_a_queue_is_found_and_mended(foreign: Healthy, where: str, id_: bytes) -> None:
+def test_an_id_without_a_message_in_a_queue_is_found_and_repaired(foreign: Healthy, where: str, id_: bytes) -> None:
     foreign.run("HDEL", "msgs", b"\xff")
     foreign.run("ZADD", where, 1, id_)
 
@@ -132,14 +132,14 @@ def test_a_sound_body_under_an_id_of_nothing_is_a_dead_letter(foreign: Healthy, 
 
 
 @pytest.mark.parametrize("lease", [b"\xff" * 70, b"short"], ids=["not text", "cut off"])
-def test_a_lease_that_cannot_be_read_can_be_looked_at(healthy: Healthy, lease: bytes) -> None:
+def test_a_message_with_an_unreadable_lease_can_be_inspected(healthy: Healthy, lease: bytes) -> None:
     healthy.run("HSET", "leases", "held", lease)
 
     assert {row.id for row in healthy.inbox.pending().messages} == {"held", "k1"}
     assert {message.id for message in healthy.inbox.list("leased")} == {"held", "k1"}
 
 
-def test_a_queue_that_was_paused_by_somebody_unreadable_can_be_looked_at(healthy: Healthy) -> None:
+def test_a_queue_that_was_paused_with_unreadable_data_can_be_inspected(healthy: Healthy) -> None:
     healthy.run("HSET", "meta", "paused", b"\xff")
 
     assert healthy.inbox.stats().paused == "\\xff"
@@ -147,7 +147,7 @@ def test_a_queue_that_was_paused_by_somebody_unreadable_can_be_looked_at(healthy
 
 
 @pytest.mark.parametrize("byte", [b"z", b"\xc0"], ids=["a number", "nil"])
-def test_counts_with_something_behind_them_stop_nobody_who_works_or_looks(
+def test_counts_with_trailing_bytes_stop_neither_consumers_nor_inspection(
     healthy: Healthy, server: ServerPlace, byte: bytes
 ) -> None:
     healthy.run("HSET", "counts", "failed", healthy.run("HGET", "counts", "failed") + byte)

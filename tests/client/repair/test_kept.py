@@ -1,4 +1,4 @@
-"""What a repair keeps, and what comes back after it."""
+"""Data that a repair keeps, and messages that it restores."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -99,7 +99,7 @@ def test_a_schedule_that_was_forgotten_fires_again(
 
 
 @pytest.mark.parametrize("row", [b"junk", b"\xff" * 40], ids=["cut off", "overwritten"])
-def test_a_schedule_that_nobody_can_read_is_named_and_can_be_declared_again(
+def test_an_unreadable_schedule_is_named_and_can_be_declared_again(
     app: Duly, server: ServerPlace, queue_name: str, stranger: redis.Redis, row: bytes
 ) -> None:
     queue = app.queue(queue_name)
@@ -127,7 +127,7 @@ def test_a_dedup_value_that_would_never_be_free_is_free_again(healthy: Healthy, 
     assert healthy.inbox.get(id_) is not None
 
 
-def test_a_lane_that_waits_for_a_dead_letter_is_no_fault(app: Duly, queue_name: str) -> None:
+def test_a_lane_that_waits_for_a_dead_letter_is_not_a_fault(app: Duly, queue_name: str) -> None:
     """I7."""
     queue = app.queue(queue_name, on_dead="block")
     queue.send_many([Send(name, key="k") for name in ("a", "b")])
@@ -137,7 +137,7 @@ def test_a_lane_that_waits_for_a_dead_letter_is_no_fault(app: Duly, queue_name: 
     assert take(queue) == []
 
 
-# What comes back
+# Restored messages
 
 
 def _crash(_: Delivery, server: ServerPlace) -> None:
@@ -157,7 +157,7 @@ RETURNS: Final[dict[str, Callable[[Delivery, ServerPlace], Any]]] = {
 )
 @pytest.mark.parametrize("priority", [0, 5])
 @pytest.mark.parametrize("verb", RETURNS)
-def test_what_comes_back_after_a_repair_is_delivered(
+def test_a_message_that_a_repair_restores_is_delivered(
     app: Duly,
     server: ServerPlace,
     stranger: redis.Redis,

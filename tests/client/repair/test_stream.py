@@ -1,4 +1,4 @@
-"""The stream of a topic that somebody has overwritten: its groups are still found, and go on with what they have."""
+"""The stream of a topic was overwritten: its groups are still found, and continue with their messages."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_an_audit_of_the_group_names_it(overwritten: Healthy) -> None:
     assert [(fault.id, fault.what) for fault in found.faults] == [("stream", "a key of another type")]
 
 
-def test_a_repair_of_the_group_mends_it_and_what_was_read_is_handed_out(
+def test_a_repair_of_the_group_lets_entries_that_were_read_be_delivered(
     overwritten: Healthy, server: ServerPlace
 ) -> None:
     """I1 I2."""

@@ -1,6 +1,6 @@
-"""Repair of a topic: what somebody did by hand to publishes that wait for their time is found, explained and mended.
+"""Repair of a topic: damage by hand to delayed publishes is found, explained and repaired.
 
-What was published comes to every group once, and never early. On real servers only: nobody reaches into memory.
+Every group receives each entry once, and never early. On real servers only: no other program reaches into memory.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ class HealthyTopic:
     groups: list[Group]
     client: redis.Redis
     ids: dict[str, str] = field(default_factory=dict)
-    """By body, of what was published with a delay."""
+    """By body, of delayed publishes."""
     entered: bytes = b""
     """The record that one had which has entered the stream."""
 
@@ -153,7 +153,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     # bodies without an index
     "one place is removed": (ran("ZREM", "waiting0", "@soon"), GONE),
     "all places are removed": (deleted("waiting0"), GONE),
-    "one place is removed, and its past says that it is dead": (
+    "one place is removed, and its history shows it as dead": (
         all_of(ran("ZREM", "waiting0", "@soon"), ran("HSET", "why", "@soon", REASON)),
         GONE,
     ),
@@ -202,7 +202,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     ),
     "leased and waiting": (ran("ZADD", "leased", 1, "@soon"), FOREIGN),
     "a lease": (ran("HSET", "leases", "@soon", LEASE), FOREIGN),
-    "a lease of nobody": (ran("HSET", "leases", "ghost", "x"), FOREIGN),
+    "a lease without a message": (ran("HSET", "leases", "ghost", "x"), FOREIGN),
     "counts with another time": (
         all_of(ran("HSET", "counts", "@soon", COUNTS), ran("ZADD", "waiting0", 2**53, "@soon")),
         FOREIGN,
@@ -218,12 +218,12 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "a reason to be dead": (ran("HSET", "why", "@soon", REASON), "alive, but with a reason to be dead"),
     "a past": (ran("HSET", "why", "@soon", NO_REASON), "alive, but with a reason to be dead"),
     "a past that is nonsense": (ran("HSET", "why", "@soon", "\xff"), "a past that cannot be read"),
-    "the past of nobody": (ran("HSET", "why", "ghost", REASON), "row in why of no message"),
+    "a history without a message": (ran("HSET", "why", "ghost", REASON), "row in why of no message"),
     # dedup
     "a dedup value without an end": (deleted("dedup_ends"), "half a dedup window"),
     "an end without a dedup value": (deleted("dedup"), "half a dedup window"),
-    "a dedup value of nobody": (ran("HSET", "dedup", "other", "ghost"), "half a dedup window"),
-    "an end of nobody": (ran("ZADD", "dedup_ends", IN_TIME, "other"), "half a dedup window"),
+    "a dedup value without a message": (ran("HSET", "dedup", "other", "ghost"), "half a dedup window"),
+    "an end without a message": (ran("ZADD", "dedup_ends", IN_TIME, "other"), "half a dedup window"),
     # meta
     "meta is removed": (deleted("meta"), "accounts"),
     "too many were published": (ran("HSET", "meta", "sent", 1000), "accounts"),
@@ -237,9 +237,9 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "keys are not known": (ran("HDEL", "meta", "keyed"), "a field of meta that is missing"),
     "large ones are not known": (ran("HDEL", "meta", "large"), "a field of meta that is missing"),
     "priorities are nonsense": (ran("HSET", "meta", "priorities", "x"), "a priority that no claim looks at"),
-    "the clock is ahead for ever": (ran("HSET", "meta", "clock", "9e18"), UNREADABLE),
+    "the clock is ahead forever": (ran("HSET", "meta", "clock", "9e18"), UNREADABLE),
     **{
-        f"{name} is no number": (ran("HSET", "meta", name, "many"), UNREADABLE)
+        f"{name} is not a number": (ran("HSET", "meta", name, "many"), UNREADABLE)
         for name in (
             "clock", "sent", "entered", "published", "largest", "bytes", "buried", "trimmed", "trimmed_at",
             "missed:archive",
@@ -254,14 +254,14 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
         )
     },
 }  # fmt: skip
-"""By name: what somebody does, and what an audit says to it. None takes a body away."""
+"""By name: the damage, and the fault that an audit reports. None removes a body."""
 
 SEVERAL: Final = (
     "one place is removed",
     "entered, and back",
-    "a lease of nobody",
+    "a lease without a message",
     "a past that is nonsense",
-    "a dedup value of nobody",
+    "a dedup value without a message",
     "bytes are wrong",
 )
 
@@ -274,7 +274,7 @@ def check_found(found: Audit, mended: Audit, after: Audit, wanted: str) -> None:
 
 
 def check_that_every_group_is_given(h: HealthyTopic, server: ServerPlace, but: str = "") -> None:
-    """See that what was published comes to each group once, in its time."""
+    """Check that each group receives each entry once, when it is due."""
     now = h.take()
     server.advance(LATER + 1)
     soon = h.take()
@@ -291,7 +291,7 @@ def _bodies(names: list[str], but: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_topic_is_mended_and_every_group_is_given_all_of_it_once(
+def test_a_topic_is_repaired_and_every_group_receives_every_entry_once(
     healthy: HealthyTopic, server: ServerPlace, name: str
 ) -> None:
     """I1 I2 I3."""
@@ -316,7 +316,7 @@ def test_a_repair_of_a_healthy_topic_changes_nothing(healthy: HealthyTopic) -> N
     assert (audit.queue, audit.stats.sent, audit.entered, audit.stats.cancelled) == (healthy.topic.name, 7, 1, 1)
 
 
-def test_only_looking_changes_nothing(healthy: HealthyTopic) -> None:
+def test_an_audit_without_repair_changes_nothing(healthy: HealthyTopic) -> None:
     for name in SEVERAL:
         DAMAGES[name][0](healthy)
     before = healthy.all_that_is_stored()
@@ -328,7 +328,7 @@ def test_only_looking_changes_nothing(healthy: HealthyTopic) -> None:
     assert healthy.all_that_is_stored() == before
 
 
-def test_several_damages_at_once_are_mended_at_once(healthy: HealthyTopic, server: ServerPlace) -> None:
+def test_several_damages_at_once_are_repaired_at_once(healthy: HealthyTopic, server: ServerPlace) -> None:
     """I1 I2 I3."""
     for name in SEVERAL:
         DAMAGES[name][0](healthy)
@@ -341,7 +341,7 @@ def test_several_damages_at_once_are_mended_at_once(healthy: HealthyTopic, serve
     assert [group.audit().explanation for group in healthy.groups] == [(), ()]
 
 
-# A body that somebody has taken away cannot come back, but its id is known, and nothing else is lost.
+# A body that another program removed is lost, but its id is known, and nothing else is lost.
 
 GARBAGE: Final = {"removed": None, "cut off": b"short", "overwritten": b"." * 40, "of another kind": b"\0" * 19 + FRAME}
 every_garbage = pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
@@ -385,7 +385,7 @@ def test_a_body_that_is_met_without_its_index_is_a_dead_letter(
 
 
 @every_garbage
-def test_what_cannot_enter_when_its_time_comes_is_a_dead_letter_that_can_be_removed(
+def test_a_delayed_publish_that_cannot_enter_becomes_a_dead_letter_that_can_be_removed(
     healthy: HealthyTopic, server: ServerPlace, garbage: bytes | None
 ) -> None:
     """I1 I2."""
@@ -402,7 +402,7 @@ def test_what_cannot_enter_when_its_time_comes_is_a_dead_letter_that_can_be_remo
     assert "never enters the stream" in healthy.groups[0].explain(id_)
     audit = healthy.topic.audit()
     assert (audit.difference, audit.stats.dead) == (0, 1)
-    assert {fault.what for fault in audit.faults} <= {"counts wrong bytes"}  # nobody knows how large it was
+    assert {fault.what for fault in audit.faults} <= {"counts wrong bytes"}  # its size is unknown
     healthy.topic.audit(repair=True)
     assert healthy.topic.cancel(id_)
     assert (healthy.topic.dead(), healthy.topic.audit().explanation) == ([], ())
@@ -425,7 +425,7 @@ def test_of_a_topic_without_bodies_every_id_is_a_dead_letter(healthy: HealthyTop
     assert healthy.take() == [[], []]
 
 
-def test_a_place_of_nobody_is_a_dead_letter(healthy: HealthyTopic, server: ServerPlace) -> None:
+def test_a_place_without_a_body_becomes_a_dead_letter(healthy: HealthyTopic, server: ServerPlace) -> None:
     healthy.run("ZADD", "waiting0", 1, "ghost")
 
     healthy.topic.audit(repair=True)
@@ -435,7 +435,7 @@ def test_a_place_of_nobody_is_a_dead_letter(healthy: HealthyTopic, server: Serve
 
 
 @pytest.mark.parametrize("key", ["dead", "why"])
-def test_keys_of_dead_letters_that_are_overwritten_hold_nobody_up(
+def test_keys_of_dead_letters_that_are_overwritten_hold_no_message_up(
     healthy: HealthyTopic, server: ServerPlace, key: str
 ) -> None:
     """I1."""
@@ -461,7 +461,7 @@ def test_a_deleted_topic_leaves_no_dead_letters(healthy: HealthyTopic, server: S
     assert [key for key, ttl in server.keys(f"@{healthy.topic.name}").items() if ttl < 0] == []
 
 
-# What else a repair brings back
+# More that a repair restores
 
 
 def test_a_publish_with_an_id_that_is_not_text_comes_in_its_time(healthy: HealthyTopic, server: ServerPlace) -> None:
@@ -492,7 +492,7 @@ def test_a_dedup_window_that_was_cut_in_half_counts_on(healthy: HealthyTopic, se
     assert [entry.body for entry in healthy.topic.read()] == ["at once", "entered", "at once again"]
 
 
-def test_one_that_waits_again_wakes_those_who_wait_for_it(
+def test_a_message_that_waits_again_wakes_the_callers_that_wait_for_it(
     healthy: HealthyTopic, app: Duly, server: ServerPlace, queue_name: str
 ) -> None:
     id_ = healthy.topic.publish("due", delay=1)
@@ -584,7 +584,7 @@ def test_groups_that_the_stream_has_lost_are_counted_as_they_are_listed(healthy:
 
 
 @pytest.mark.parametrize("name", ["published", "missed:archive"])
-def test_a_counter_that_somebody_else_wrote_is_named(healthy: HealthyTopic, name: str) -> None:
+def test_a_counter_of_another_program_is_named(healthy: HealthyTopic, name: str) -> None:
     healthy.run("HSET", "meta", name, "many")
 
     with pytest.raises(ServerError, match="another program has written 'many' there"):

@@ -1,4 +1,4 @@
-"""An audit says in words, and in numbers, what is wrong."""
+"""An audit describes each fault in words and numbers."""
 
 from tests.client.repair.judge import Healthy
 

@@ -1,4 +1,4 @@
-"""Looking: stats, get, list, pending. Nothing that only looks changes anything."""
+"""Inspection: stats, get, list, pending. It changes nothing."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ async def test_stats_of_a_queue_that_was_never_used_are_zero(queue: AsyncQueue, 
     assert queue.name not in await app.queues()
 
 
-async def test_stats_count_what_is_where(app: AsyncDuly, queue_name: str) -> None:
+async def test_stats_count_messages_by_state(app: AsyncDuly, queue_name: str) -> None:
     """003-9 004-3."""
     queue = app.queue(queue_name, done=Keep(count=10))
     for state in ("leased", "dead", "done", "delayed", "ready"):
@@ -32,7 +32,7 @@ async def test_stats_count_what_is_where(app: AsyncDuly, queue_name: str) -> Non
     assert (stats.live, stats.sent, stats.delivered, stats.acked, stats.buried) == (3, 5, 3, 1, 1)
 
 
-async def test_stats_tell_the_age_of_the_oldest_and_the_time_to_the_next(queue: AsyncQueue, clock: Place) -> None:
+async def test_stats_show_the_age_of_the_oldest_and_the_time_to_the_next(queue: AsyncQueue, clock: Place) -> None:
     """001-14."""
     await queue.send("old")
     await queue.send("later", delay=100)
@@ -44,7 +44,7 @@ async def test_stats_tell_the_age_of_the_oldest_and_the_time_to_the_next(queue: 
     assert stats.next_due_in == pytest.approx(60, abs=5)
 
 
-async def test_stats_tell_how_late_the_last_claim_was(queue: AsyncQueue, clock: Place) -> None:
+async def test_stats_show_how_late_the_last_claim_was(queue: AsyncQueue, clock: Place) -> None:
     await queue.send("body", delay=10)
     clock.advance(25)
 
@@ -53,7 +53,7 @@ async def test_stats_tell_how_late_the_last_claim_was(queue: AsyncQueue, clock: 
     assert (await queue.stats()).lateness == pytest.approx(15, abs=5)
 
 
-async def test_a_retry_that_is_handed_out_in_time_is_not_late(queue: AsyncQueue, clock: Place) -> None:
+async def test_a_retry_that_is_delivered_in_time_is_not_late(queue: AsyncQueue, clock: Place) -> None:
     await (await given_leased(queue)).retry(delay=1000)
     clock.advance(1000.1)
 
@@ -72,7 +72,7 @@ async def test_a_message_becomes_ready_as_time_passes(queue: AsyncQueue, clock: 
     assert await counted(queue) == {"sent": 1, "ready": 1}
 
 
-async def test_stats_know_the_bytes_of_what_is_live_and_dead(app: AsyncDuly, queue_name: str) -> None:
+async def test_stats_count_the_bytes_of_live_and_dead_messages(app: AsyncDuly, queue_name: str) -> None:
     """001-14."""
     queue = app.queue(queue_name, done=Keep(count=10))
     for state, size in (("dead", 2000), ("done", 3000), ("ready", 1000)):
@@ -212,7 +212,7 @@ async def test_list_of_an_empty_state_is_empty(queue: AsyncQueue, state: str) ->
     assert await queue.list(state) == []  # type: ignore[arg-type]
 
 
-async def test_list_shows_what_get_shows(queue: AsyncQueue) -> None:
+async def test_list_shows_the_same_as_get(queue: AsyncQueue) -> None:
     await given_dead(queue, headers={"a": "b"})
 
     (listed,) = await queue.list("dead")
@@ -272,7 +272,7 @@ async def test_pending_of_one_consumer_and_of_a_few(queue: AsyncQueue, other_app
     assert (pending.total, len(pending.messages)) == (3, 2)
 
 
-async def look_at_everything(queue: AsyncQueue, ids: Sequence[str]) -> None:
+async def inspect_everything(queue: AsyncQueue, ids: Sequence[str]) -> None:
     await queue.stats()
     await queue.pending()
     await queue.audit()
@@ -282,12 +282,12 @@ async def look_at_everything(queue: AsyncQueue, ids: Sequence[str]) -> None:
         await queue.get(id_)
 
 
-async def test_looking_changes_nothing(app: AsyncDuly, queue_name: str, place: Place) -> None:
+async def test_inspection_changes_nothing(app: AsyncDuly, queue_name: str, place: Place) -> None:
     queue = app.queue(queue_name, done=Keep(count=10))
     ids = [await given_in(queue, state) for state in ("leased", "dead", "done", "delayed", "ready")]
     before = (await counted(queue), [await queue.get(id_) for id_ in ids], set(place.keys(queue.name)))
 
-    await look_at_everything(queue, ids)
+    await inspect_everything(queue, ids)
 
     assert (await counted(queue), [await queue.get(id_) for id_ in ids], set(place.keys(queue.name))) == before
 

@@ -1,4 +1,4 @@
-"""Steering: reschedule, promote, pause, purge, delete, redrive, audit."""
+"""Management: reschedule, promote, pause, purge, delete, redrive, audit."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -74,7 +74,7 @@ async def test_a_ttl_counts_from_the_new_due_time(queue: AsyncQueue, clock: Plac
 
 
 @pytest.mark.parametrize("state", ["leased", "dead", "done", "unknown"])
-async def test_what_does_not_wait_cannot_be_moved(app: AsyncDuly, queue_name: str, state: str) -> None:
+async def test_a_message_that_does_not_wait_cannot_be_moved(app: AsyncDuly, queue_name: str, state: str) -> None:
     queue = app.queue(queue_name, done=Keep(count=10))
     id_ = "unknown" if state == "unknown" else await given_in(queue, state)
     before = await counted(queue)
@@ -93,7 +93,7 @@ async def test_promote_makes_a_message_due_now(queue: AsyncQueue) -> None:
     assert await take_bodies(queue) == ["later"]
 
 
-async def test_promote_of_what_is_ready_leaves_its_place(queue: AsyncQueue) -> None:
+async def test_promote_of_a_ready_message_leaves_its_place(queue: AsyncQueue) -> None:
     ids = await queue.send_many(["first", "second"])
 
     assert await queue.promote(ids[0])
@@ -202,7 +202,7 @@ async def test_a_deleted_queue_may_be_used_again(queue: AsyncQueue) -> None:
     assert await counted(queue) == {"sent": 1, "delivered": 1, "acked": 1}
 
 
-async def test_redrive_puts_dead_letters_back_to_their_own_place_with_attempts_anew(
+async def test_redrive_puts_dead_letters_back_to_their_own_place_with_all_attempts(
     app: AsyncDuly, queue_name: str
 ) -> None:
     """I1."""
@@ -235,7 +235,7 @@ async def test_redrive_of_nothing_is_zero(queue: AsyncQueue) -> None:
     assert await queue.redrive() == 0
 
 
-async def test_a_redriven_message_has_its_ttl_anew(queue: AsyncQueue, clock: Place) -> None:
+async def test_the_ttl_of_a_redriven_message_starts_over(queue: AsyncQueue, clock: Place) -> None:
     await given_dead(queue, ttl=10)
     clock.advance(1000)
 
@@ -284,7 +284,7 @@ async def test_an_audit_of_a_queue_in_use_is_right(app: AsyncDuly, queue_name: s
 async def test_an_audit_finds_a_message_whose_body_was_lost(
     app: AsyncDuly, queue_name: str, server: ServerPlace
 ) -> None:
-    """003-22: on servers, where somebody else may write."""
+    """003-22: on servers, where another program may write."""
     queue = app.queue(queue_name)
     id_ = await queue.send("body")
     server.corrupt(queue_name, "HDEL", "msgs", id_)
@@ -301,7 +301,7 @@ async def test_an_audit_finds_a_message_whose_body_was_lost(
 async def test_an_audit_finds_wrong_counts_and_repairs_them(
     app: AsyncDuly, queue_name: str, server: ServerPlace
 ) -> None:
-    """I1, 003-22: on servers, where somebody else may write."""
+    """I1, 003-22: on servers, where another program may write."""
     queue = app.queue(queue_name)
     await queue.send_many([1, 2])
     server.corrupt(queue_name, "HINCRBY", "meta", "sent", "5")
@@ -352,7 +352,7 @@ async def test_purge_ends_the_dead_letters_that_are_chosen(app: AsyncDuly, queue
         await queue.purge("ready", where={"reason": "broken"})
 
 
-async def test_purge_leaves_a_letter_that_died_again_since_it_was_looked_at(app: AsyncDuly, queue_name: str) -> None:
+async def test_purge_leaves_a_letter_that_died_again_since_it_was_listed(app: AsyncDuly, queue_name: str) -> None:
     queue = app.queue(queue_name)
     id_ = await queue.send("x")
     (delivery,) = await queue.receive(1, wait=0)

@@ -1,4 +1,4 @@
-"""Looking at groups and steering them: pending, stats, seek, pause, purge, audit, delete."""
+"""Inspecting and managing groups: pending, stats, seek, pause, purge, audit, delete."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,7 +23,7 @@ def of_other_app(group: AsyncGroup, other_app: AsyncDuly) -> AsyncGroup:
     return other_app.topic(group.topic.name).group(group.name)
 
 
-# Who holds what
+# Holders
 
 
 async def test_pending_of_a_group_that_does_not_exist_is_nothing(archive: AsyncGroup) -> None:
@@ -32,7 +32,9 @@ async def test_pending_of_a_group_that_does_not_exist_is_nothing(archive: AsyncG
     assert (found.total, found.min_id, found.max_id, found.consumers, found.messages) == (0, None, None, {}, ())
 
 
-async def test_pending_tells_who_holds_what_by_id(archive: AsyncGroup, other_app: AsyncDuly, clock: Place) -> None:
+async def test_pending_lists_the_holder_of_each_message(
+    archive: AsyncGroup, other_app: AsyncDuly, clock: Place
+) -> None:
     ids = await archive.topic.publish_many(range(5))
     other = of_other_app(archive, other_app)
     mine = await take(archive, limit=2, lease=60)
@@ -88,7 +90,7 @@ async def test_pending_by_consumer_range_idle_time_and_limit(
 
 
 @pytest.mark.parametrize("verb", ["ack", "release", "retry", "defer", "reject", "recycle"])
-async def test_what_is_settled_is_not_pending(archive: AsyncGroup, verb: str) -> None:
+async def test_a_settled_message_is_not_pending(archive: AsyncGroup, verb: str) -> None:
     held = await given_read(archive)
 
     await getattr(held, verb)(*{"defer": (60,), "reject": ("no use",)}.get(verb, ()))
@@ -141,7 +143,7 @@ async def test_unread_entries_are_ready_and_not_yet_sent_to_the_group(archive: A
     await check_accounts(archive)
 
 
-async def test_stats_of_a_group_count_what_is_where(archive: AsyncGroup) -> None:
+async def test_stats_of_a_group_count_messages_by_state(archive: AsyncGroup) -> None:
     dead, delayed, ready, acked = [await given_read(archive, body) for body in ("dead", "delayed", "ready", "acked")]
     await dead.reject("no use")
     await delayed.defer(60)
@@ -158,7 +160,7 @@ async def test_stats_of_a_group_count_what_is_where(archive: AsyncGroup) -> None
     await check_accounts(archive)
 
 
-async def test_stats_of_a_group_tell_the_age_of_the_oldest_and_the_time_to_the_next(
+async def test_stats_of_a_group_show_the_age_of_the_oldest_and_the_time_to_the_next(
     archive: AsyncGroup, clock: Place
 ) -> None:
     await archive.create()
@@ -178,7 +180,7 @@ async def test_stats_of_a_group_tell_the_age_of_the_oldest_and_the_time_to_the_n
     assert of_delayed.oldest_age == 0
 
 
-async def test_stats_of_a_group_know_the_bytes_of_what_is_live_and_dead(archive: AsyncGroup) -> None:
+async def test_stats_of_a_group_count_the_bytes_of_live_and_dead_messages(archive: AsyncGroup) -> None:
     live, dead = await given_read(archive, b"x" * 1000), await given_read(archive, b"x" * 2000)
     await dead.reject("no use")
 
@@ -201,7 +203,7 @@ async def test_messages_of_a_group_are_listed_in_pages(archive: AsyncGroup) -> N
     assert await archive.list("ready", after=rest[-1]) == []
 
 
-async def test_groups_tell_of_each_group_by_name(events: AsyncTopic, other_app: AsyncDuly) -> None:
+async def test_groups_lists_each_group_by_name(events: AsyncTopic, other_app: AsyncDuly) -> None:
     ids = await events.publish_many(range(4))
     await events.group("zero").create()
     held = await take(events.group("some"), limit=3)
@@ -275,7 +277,7 @@ async def test_an_unread_entry_can_be_neither_cancelled_nor_rescheduled(archive:
 
 
 @pytest.mark.parametrize("by", [lambda message: message, lambda message: message.id], ids=["message", "id"])
-async def test_pages_of_what_is_ready_go_on_through_what_is_unread(archive: AsyncGroup, by: Any) -> None:
+async def test_pages_of_ready_messages_continue_with_unread_entries(archive: AsyncGroup, by: Any) -> None:
     await archive.topic.publish_many(range(9))
     for held in await take(archive, limit=4):
         await (held.ack() if held.body == 0 else held.release())
@@ -291,7 +293,7 @@ async def test_pages_of_what_is_ready_go_on_through_what_is_unread(archive: Asyn
     assert (await archive.stats()).ready == len(found)
 
 
-async def test_a_page_goes_on_behind_an_unread_entry_that_was_read_meanwhile(archive: AsyncGroup) -> None:
+async def test_a_page_continues_behind_an_unread_entry_that_was_read_in_the_meantime(archive: AsyncGroup) -> None:
     await archive.create()
     await archive.topic.publish_many(range(6))
     first = await archive.list("ready", limit=2)
@@ -304,7 +306,7 @@ async def test_a_page_goes_on_behind_an_unread_entry_that_was_read_meanwhile(arc
         await archive.list("ready", after=first[-1].id)
 
 
-async def test_what_a_group_has_is_not_ready_as_well_after_a_seek(archive: AsyncGroup) -> None:
+async def test_a_message_of_a_group_is_not_listed_twice_after_a_seek(archive: AsyncGroup) -> None:
     await archive.topic.publish_many(["leased", "waiting", "dead", "released", "acked"])
     leased, waiting, dead, released, acked = await take(archive)
     await waiting.defer(60)
@@ -353,7 +355,7 @@ async def test_seek_to_the_beginning_delivers_all_that_is_kept_again(archive: As
 
 
 @pytest.mark.parametrize("to", ["end", "new"])
-async def test_seek_to_the_end_passes_over_what_is_unread(archive: AsyncGroup, to: str) -> None:
+async def test_seek_to_the_end_skips_unread_entries(archive: AsyncGroup, to: str) -> None:
     await archive.create()
     await archive.topic.publish_many(range(3))
 
@@ -393,7 +395,7 @@ async def test_seek_makes_a_group_that_does_not_exist(events: AsyncTopic) -> Non
     assert await take_bodies(group) == [1, 2]
 
 
-async def test_what_the_group_has_is_not_delivered_twice_at_a_time_after_a_seek(archive: AsyncGroup) -> None:
+async def test_a_message_of_the_group_is_not_delivered_twice_at_a_time_after_a_seek(archive: AsyncGroup) -> None:
     """I3: leased, waiting and parked ones are where they are."""
     await archive.topic.publish_many([Send("leased", key="k"), Send("parked", key="k"), "waiting", "acked"])
     held, waiting, acked = await take(archive)
@@ -410,7 +412,7 @@ async def test_what_the_group_has_is_not_delivered_twice_at_a_time_after_a_seek(
     await check_accounts(archive)
 
 
-async def test_a_dead_letter_begins_anew_after_a_seek(archive: AsyncGroup) -> None:
+async def test_a_dead_letter_starts_over_after_a_seek(archive: AsyncGroup) -> None:
     held = await given_read(archive)
     await held.retry(0, error="boom")
     await (await take_one(archive)).reject("no use")
@@ -450,7 +452,7 @@ async def test_seek_in_one_group_moves_no_other(archive: AsyncGroup, live: Async
 # Steering
 
 
-async def test_a_paused_group_hands_nothing_out_and_others_go_on(archive: AsyncGroup, live: AsyncGroup) -> None:
+async def test_a_paused_group_delivers_nothing_and_others_continue(archive: AsyncGroup, live: AsyncGroup) -> None:
     held = await given_read(archive)
     await archive.pause()
     await archive.topic.publish("more")
@@ -475,7 +477,7 @@ async def test_a_group_that_was_paused_before_its_first_use_is_paused(archive: A
     assert await take_bodies(archive) == ["body"]
 
 
-async def test_pause_makes_a_group_so_that_nothing_is_freed_meanwhile(app: AsyncDuly, queue_name: str) -> None:
+async def test_pause_creates_a_group_so_that_nothing_is_freed_in_the_meantime(app: AsyncDuly, queue_name: str) -> None:
     events = app.topic(queue_name, keep=None)
     slow, quick = events.group("slow"), events.group("quick")
 
@@ -525,7 +527,7 @@ async def test_a_waiting_entry_of_a_group_can_be_rescheduled_and_promoted(archiv
     assert await archive.promote(first.id) is False
 
 
-async def test_purge_ends_all_and_passes_over_what_is_unread(archive: AsyncGroup, live: AsyncGroup) -> None:
+async def test_purge_ends_all_and_skips_unread_entries(archive: AsyncGroup, live: AsyncGroup) -> None:
     held, delayed, dead = [await given_read(archive, body) for body in "abc"]
     await delayed.defer(60)
     await dead.reject("no use")
@@ -586,8 +588,8 @@ async def test_an_audit_proves_the_accounts_of_a_group(archive: AsyncGroup, cloc
     assert audit.stats.crashed > 0
 
 
-async def test_an_audit_finds_and_mends_what_somebody_broke(archive: AsyncGroup, server: ServerPlace) -> None:
-    """Real servers only: nobody reaches into memory."""
+async def test_an_audit_finds_and_repairs_broken_keys(archive: AsyncGroup, server: ServerPlace) -> None:
+    """Real servers only: no other program can reach into memory."""
     held = await given_read(archive)
     server.corrupt(f"@{archive.topic.name}", "DEL", f"group:{archive.name}:leased")
 
