@@ -1,4 +1,4 @@
-"""What the memory engine holds, in the form in which a dump shows a server's keys."""
+"""The state of the memory engine, in the form in which a dump shows a server's keys."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.lua.harness import State
 
 Stored = dict[str, Any]
 _OF_SCRIPTS = frozenset({"priorities", "lateness", "large"})
-"""Fields of `meta` that save scripts a look, or that `stats` shows."""
+"""Fields of `meta` that save scripts a read, or that `stats` shows."""
 
 
 def stored(engine: Engine, keys: QueueKeys) -> Stored:
@@ -37,7 +37,7 @@ def stored(engine: Engine, keys: QueueKeys) -> Stored:
 
 
 def _member(row: Parked) -> bytes:
-    """Write what stands for a parked message: section 3 of the protocol."""
+    """Write the row of a parked message: section 3 of the protocol."""
     return row.key + b"\0" + b"%d%064d" % (9 + row.rank, row.due) + row.id
 
 
@@ -46,7 +46,7 @@ def _scores(ids: Any) -> dict[str, int]:
 
 
 def without_lateness(stats: list[Any]) -> list[Any]:
-    """Leave out how late the last claim was: a script looks only at some of the messages that it takes."""
+    """Leave out how late the last claim was: a script checks only some of the messages that it takes."""
     return [*stats[:11], 0, *stats[12:]]
 
 
@@ -62,7 +62,7 @@ def _meta(state: QueueState) -> dict[str, str]:
 
 
 def differences(real: State, expected: Stored, *, has_room: bool = False) -> list[tuple[str, Any, Any]]:
-    """Name what differs, with both sides.
+    """Name the differences, with both sides.
 
     `has_room`: leases have ended since a claim was limited by the number in flight. Scripts that leave a token anyway
     let the next claim remove `limited`.

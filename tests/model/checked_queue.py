@@ -36,14 +36,14 @@ VERBS: Final[Mapping[str, frozenset[str]]] = {
     "commit": frozenset({"ack", "send", "recycle", "expire", "drop", "trim", "hand on"}),  # recycle: its own id again
     "reject": frozenset({"reject", "trim", "hand on"}),
     "tidy": frozenset({"expire", "trim", "hand on"}),
-    # Those that give back hand a lane on when the body was lost meanwhile.
+    # Calls that give back pass a lane on if the body was lost in the meantime.
     **{verb: frozenset({verb, "hand on"}) for verb in ("retry", "defer", "release", "recycle")},
     **{verb: frozenset({verb, "hand on"}) for verb in ("cancel", "reschedule", "redrive", "purge")},
     "extend": frozenset({"extend"}),
     "progress": frozenset({"progress"}),
     "keep_result": frozenset(),
 }
-"""What each script may do to messages; time passes in all of them."""
+"""The moves that each script may make; time passes in all of them."""
 
 NEW_LIFE: Final = frozenset({"send", "send_checked", "commit", "recycle", "redrive", "cancel", "purge"})
 """After these a message may have fewer attempts than before."""
@@ -103,7 +103,7 @@ class CheckedQueue(RuleBasedStateMachine):
     # A step.
 
     def _do(self, call: Call[Any], stream: bytes, sequence: int | None = None) -> Any:
-        """Run a call on both sides; compare, look, check. An error is returned as its text."""
+        """Run a call on both sides; compare, dump, check. An error is returned as its text."""
         is_new = sequence is None
         if sequence is None:
             self.sequences[stream] += 1
@@ -170,7 +170,7 @@ class CheckedQueue(RuleBasedStateMachine):
 
     def _same_state(self) -> None:
         found = alike.differences(self.state, alike.stored(self.engine, self.keys), has_room=self.has_room)
-        check(not found, "the engines differ on what is stored", *found)
+        check(not found, "the engines differ on their state", *found)
 
     def _looked(self) -> tuple[State, int]:
         wire = self.world.wire
@@ -194,7 +194,7 @@ class CheckedQueue(RuleBasedStateMachine):
         last = sequence_of(stored) if stored else -1
         return last >= sequence if or_later else last == sequence
 
-    # What must hold.
+    # Invariants.
 
     @invariant()
     def check_i1_conservation(self) -> None:
@@ -216,14 +216,18 @@ class CheckedQueue(RuleBasedStateMachine):
             check(len(state.places(id_)) == 1, "I2 not in exactly one place", id_, state.places(id_))
         placed = {*_live_ids(state), *state.dead, *state.done}
         check(placed - set(state.msgs) <= self.lost_bodies, "I2 a place without a body", placed - set(state.msgs))
-        check(set(state.counts) <= placed - set(state.dead) - set(state.done), "I2 counts of nobody", state.counts)
-        check(set(state.why) <= placed, "I2 why of nobody", state.why)
-        check({*state.dead, *state.done} <= set(state.why), "I2 over, and nobody knows why", state.why)
+        check(
+            set(state.counts) <= placed - set(state.dead) - set(state.done), "I2 counts without a message", state.counts
+        )
+        check(set(state.why) <= placed, "I2 why without a message", state.why)
+        check({*state.dead, *state.done} <= set(state.why), "I2 over, without a reason", state.why)
         check(set(state.why) & _live_ids(state) <= set(state.counts), "I2 why without counts", state.why)
         waiting = {*_waiting_ids(state), *state.parked_ids()}
         with_ttl = {id_ for id_ in waiting if id_ in state.msgs and state.msgs[id_][17] & codec.FLAG_TTL}
-        check(with_ttl <= set(state.expires), "I2 a ttl that nobody watches", with_ttl, state.expires)
-        check(set(state.expires) - with_ttl <= self.lost_bodies, "I2 expires of nobody", state.expires, with_ttl)
+        check(with_ttl <= set(state.expires), "I2 a ttl that is not watched", with_ttl, state.expires)
+        check(
+            set(state.expires) - with_ttl <= self.lost_bodies, "I2 expires without a message", state.expires, with_ttl
+        )
 
     @invariant()
     def check_i4_one_lease(self) -> None:
@@ -239,7 +243,7 @@ class CheckedQueue(RuleBasedStateMachine):
         lanes = {key: (lane[:1], lane[1:]) for key, lane in state.lanes.items() if key}
         for id_ in state.parked_ids():
             mark, owner = lanes.get(journal.key_of(id_) or "", ("", ""))
-            check(mark == "+" and owner not in ("", id_), "I7 parked behind nobody", id_, state.lanes)
+            check(mark == "+" and owner not in ("", id_), "I7 parked behind no message", id_, state.lanes)
         for key, (_, owner) in lanes.items():
             if owner in self.lost_bodies:
                 continue
@@ -247,7 +251,7 @@ class CheckedQueue(RuleBasedStateMachine):
             is_waited_for = place == "dead" and owner in journal.blocking
             check(
                 journal.key_of(owner) == key and (place == "leased" or place.startswith("waiting") or is_waited_for),
-                "I7 a lane of nobody",
+                "I7 a lane without a message",
                 key,
                 owner,
                 place,
@@ -303,7 +307,7 @@ class CheckedQueue(RuleBasedStateMachine):
             for state in ("dead", "done"):
                 self._do(ops.purge(self.keys, state, 1000), stream)
             if self.lost_bodies:
-                self._audit("lanes")  # a lane waits for what was lost: nobody else knows
+                self._audit("lanes")  # a lane waits for a lost message: only an audit finds it
             if not _live_ids(self.state):
                 break
         else:
@@ -327,7 +331,7 @@ class CheckedQueue(RuleBasedStateMachine):
         raise Broken(f"there is no end to it: {self.state}")
 
     def _audit(self, source: str) -> None:
-        """Mend one key on both sides, which must find the same."""
+        """Repair one key on both sides, which must find the same."""
         call = ops.audit_step(self.keys, source, "0", repair=True)
         answer, expected = self.world.wire.run(*self.world.wire.spelled(call, b"", 0)), self.engine.call(call, b"", 0)
         mine, theirs = call.decode(answer), call.decode(expected)
@@ -345,7 +349,7 @@ class CheckedQueue(RuleBasedStateMachine):
         reclaimed = {row.id for row in claimed.reclaimed}
         for id_ in taken:
             is_free = id_ not in before.leased or id_ in reclaimed
-            check(is_free, "I4 handed out while somebody held it", id_)
+            check(is_free, "I4 delivered while another consumer held it", id_)
             check(self.journal.not_before(id_) <= claimed.now, "I3 early", id_, claimed.now)
         for id_ in reclaimed:
             check(before.leased[id_] <= claimed.now, "I4 taken back before its deadline", id_)
@@ -358,16 +362,16 @@ class CheckedQueue(RuleBasedStateMachine):
             check(gone or has == had + 1, "I8 a crash that was not counted", id_, had, has)
 
     def _check_lanes(self, before: State, claimed: replies.Claimed) -> None:
-        """See that lanes are kept (I7), by what was sent and handed out, not by what the queue says of lanes."""
+        """Check the order of lanes (I7) by sends and deliveries, not by the lanes of the queue."""
         journal = self.journal
         for id_ in [id_.decode() for id_ in claimed.ids]:
             key = journal.key_of(id_)
             if key is None:
                 continue
             others = {other for other in _live_ids(self.state) if journal.key_of(other) == key and other != id_}
-            check(not others & journal.begun, "I7 handed out before another of its key was over", id_, others)
+            check(not others & journal.begun, "I7 delivered before another of its key was over", id_, others)
             waited_for = {other for other in journal.blocking & set(self.state.dead) if journal.key_of(other) == key}
-            check(waited_for <= self.lost_bodies, "I7 handed out behind a dead letter", id_, waited_for)
+            check(waited_for <= self.lost_bodies, "I7 delivered behind a dead letter", id_, waited_for)
             if id_ not in journal.begun | journal.promised:
                 self._check_turn(before, id_, others, claimed.now)
             journal.begun.add(id_)
@@ -380,9 +384,7 @@ class CheckedQueue(RuleBasedStateMachine):
             theirs, due = self.journal.priority_of(other), self._asked_due(other)
             if due > now or (theirs != mine and not was_free):
                 continue
-            check(
-                (-mine, my_due, id_) < (-theirs, due, other), "I7 handed out before one that is before it", id_, other
-            )
+            check((-mine, my_due, id_) < (-theirs, due, other), "I7 delivered before an earlier one", id_, other)
 
     def _asked_due(self, id_: str) -> int:
         return codec.read_stamps(self.state.msgs[id_])[1]
@@ -392,18 +394,18 @@ class CheckedQueue(RuleBasedStateMachine):
         if most is not None:
             out = len(self.state.leased)
             check(out <= max(most, len(before.leased)), "more in flight than allowed", out, most)
-            check(not claimed.ids or out <= most, "handed out beyond max_in_flight", out, most)
+            check(not claimed.ids or out <= most, "delivered beyond max_in_flight", out, most)
         if options.rate is not None:
             was_kept = before.meta.get("limited", "0") != "0"
             is_kept = self.journal.delivered(
                 claimed.now, len(claimed.ids), interval_of(options.rate), was_kept=was_kept
             )
-            check(is_kept, "handed out faster than the rate", claimed, options.rate)
+            check(is_kept, "delivered faster than the rate", claimed, options.rate)
         is_due = any(due <= claimed.now for ids in self.state.waiting.values() for due in ids.values())
         if claimed.is_limited:
             check(is_due and (options.rate is not None or most is not None), "limited by nothing", claimed)
         elif options.rate is None and most is None and not claimed.is_paused and not claimed.passed_over:
-            check(claimed.next_in == 0 or not is_due, "left what is due without a word", claimed)
+            check(claimed.next_in == 0 or not is_due, "left due messages without reporting more", claimed)
 
     def _check_suspects(self, claimed: replies.Claimed, suspects: ops.Suspects) -> None:
         """No message is in danger to be counted for its last time because of another (I8)."""
@@ -422,12 +424,12 @@ class CheckedQueue(RuleBasedStateMachine):
     def _check_look_ahead(
         self, before: State, claimed: replies.Claimed, options: QueueOptions, limit: int, suspects: ops.Suspects
     ) -> None:
-        """See that a claim stops before its limit, and says that there may be more, only where it may.
+        """Check that a claim stops before its limit, and reports more, only where it may.
 
-        It looks ahead by a bounded number. So it may stop behind messages that it could not deliver, and behind a
-        suspect that goes alone. Suspects that were passed over are no reason, or the caller would spin. Behind messages
+        It reads ahead by a bounded number. So it may stop behind messages that it could not deliver, and behind a
+        suspect that goes alone. Skipped suspects are not a reason, or the caller would spin. Behind messages
         that it parked, it may stop when it has half of what it may take, or has parked all that a call may. When it had
-        to look for suspects, it may stop with what it looked at, or with what a limit allows.
+        to search for suspects, it may stop with the messages that it read, or with those that a limit allows.
         """
         after, taken = self.state, {id_.decode() for id_ in claimed.ids}
         if claimed.next_in != 0 or len(taken) == limit:
@@ -470,11 +472,11 @@ class CheckedQueue(RuleBasedStateMachine):
                 seen.add(settle.id)
             else:
                 lost.append(position)
-        check(answer == lost, "I5 the wrong ones were said to be lost", answer, lost)
+        check(answer == lost, "I5 the wrong ones were reported as lost", answer, lost)
         if not seen:
             check(self.state == before, "I5 a stale fence changed", *self.state.differences(before))
         for settle in settles:
-            # What is parked may be handed a lane by another settle of the call.
+            # A parked message may get a lane from another settle of the call.
             is_apart = before.places(settle.id) != ["parked"] and settle.id not in self.trimmed(before)
             if settle.id not in seen and is_apart:
                 rows = [
@@ -484,7 +486,7 @@ class CheckedQueue(RuleBasedStateMachine):
                 check(rows[0] == rows[1], "I5 a stale fence changed a message", settle.id, *rows)
 
     def trimmed(self, before: State) -> set[str]:
-        """Name what was dead or finished before, and is gone."""
+        """Name the messages that were dead or finished before, and are gone."""
         return {id_ for id_ in (*before.dead, *before.done) if not self.state.places(id_)}
 
 

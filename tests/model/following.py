@@ -1,8 +1,8 @@
 """A claim in memory that stops where a script has stopped, so that both sides hold the same afterwards.
 
-The memory engine takes the due messages whose turn it is, exactly. A script looks ahead by a bounded number: it may
-take fewer, and pass over a suspect that comes behind others, if it says that there may be more. What it takes and parks
-must be the beginning of the exact order: else the answers differ, or what is stored.
+The memory engine takes the due messages whose turn it is, exactly. A script reads ahead by a bounded number: it may
+take fewer, and skip a suspect that comes behind others, if it reports more. The messages that it takes and parks
+must be the beginning of the exact order: else the answers or the states differ.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ _LIMIT_AT = 1
 
 
 class Done(NamedTuple):
-    """What a script has answered, and what the queue held before and after."""
+    """The answer of a script, and the state of the queue before and after."""
 
     answer: Any
     before: State
@@ -31,7 +31,7 @@ class Done(NamedTuple):
         return {id_.encode() for ids in self.after.waiting.values() for id_ in ids if not self._was_parked(id_)}
 
     def _was_parked(self, id_: str) -> bool:
-        """Tell whether a message that waits as before was parked in between: a lane was handed on to it."""
+        """Return whether a message that waits as before was parked in between: a lane was passed on to it."""
         keys = [key for key, lane in self.after.lanes.items() if lane[1:] == id_]
         owners = [self.before.lanes[key][1:] for key in keys if key in self.before.lanes]
         return owners not in ([], [id_]) and any(id_ in ids for ids in self.before.waiting.values())
@@ -52,7 +52,7 @@ def call(engine: Engine, call: Call[Any], stream: bytes, sequence: int, done: Do
         def take_due(self) -> None:
             super().take_due()
             self._is_full = self._is_full or may_be_more
-            # It may have looked behind the last message that it took. That a suspect is there, the machine checks.
+            # It may have read behind the last message that it took. The machine checks that a suspect is there.
             self._has_passed_over = self._has_passed_over or claimed.passed_over
 
         def _due(self, priority: int, rank: int) -> StoredMessage | None:
@@ -61,7 +61,7 @@ def call(engine: Engine, call: Call[Any], stream: bytes, sequence: int, done: Do
                 return message
             if claimed.passed_over and self._is_isolating and self._is_suspect(message):
                 return message
-            self._is_full = True  # so the answer must say that there may be more
+            self._is_full = True  # so the answer must report more
             return None
 
         def _may_go_alone(self, message: StoredMessage) -> bool:

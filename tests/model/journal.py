@@ -1,4 +1,4 @@
-"""What the machine knows by itself of messages: their keys, what was asked for, who has begun. Nothing is read back."""
+"""The machine's own record of messages: their keys, their options, and those that have begun. Nothing is read back."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -24,11 +24,11 @@ class Journal:
     def __init__(self) -> None:
         self._sent: dict[str, _Sent] = {}
         self.begun: set[str] = set()
-        """Handed out in this life, and not over: their lanes are theirs."""
+        """Delivered since their last send, and not over: their lanes are theirs."""
         self.blocking: set[str] = set()
         """Dead letters that a lane waits for."""
         self.promised: set[str] = set()
-        """Dead letters that their lanes waited for, redriven: they are next, whatever their due times."""
+        """Dead letters that their lanes waited for, redriven: they are next, regardless of their due times."""
         self._deliveries: list[tuple[int, int, float, int]] = []
 
     def sent(self, messages: Sequence[Outgoing], answer: Any, now: int, ahead: int) -> None:
@@ -51,7 +51,7 @@ class Journal:
         return self._sent[id_].priority
 
     def not_before(self, id_: str) -> int:
-        """Return the time before which a message must not be handed out."""
+        """Return the time before which a message must not be delivered."""
         return self._sent[id_].due
 
     def due(self, id_: str, due: int) -> None:
@@ -67,17 +67,17 @@ class Journal:
         self.blocking |= set(ids)
 
     def ended(self, live: set[str], dead: set[str]) -> None:
-        """Note what is left."""
+        """Note the remaining messages."""
         self.begun &= live
         self.promised &= live - self.begun
         self.blocking &= dead
 
     def delivered(self, now: int, count: int, interval: float, *, was_kept: bool) -> bool:
-        """Note a claim with a rate; tell whether there was never more in any time up to now than the rate gives.
+        """Note a claim with a rate, and return whether no interval up to now had more than the rate allows.
 
         `was_kept`: the rate kept deliveries back before this claim; otherwise it has nothing to catch up with.
         """
-        # A rate that is raised holds at once, also for what was handed out before.
+        # A rate that is raised holds at once, even for earlier deliveries.
         self._deliveries = [(at, many, min(each, interval), owed) for at, many, each, owed in self._deliveries]
         if not count:
             return True

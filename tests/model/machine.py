@@ -23,7 +23,7 @@ _NO_LEASE: Final = codec.Lease(-1, 0, 0, 0, "")
 
 
 class Draft(NamedTuple):
-    """What the machine draws for a message."""
+    """The values that the machine draws for a message."""
 
     size: int
     when: Any
@@ -443,12 +443,12 @@ class QueueMachine(CheckedQueue):
         places = before.places(id_)
         stay = (["done"],) if running else (["done"], ["leased"])
         if id_ not in self.lost_bodies:
-            check(is_over == (1 if places and places not in stay else 0), "cancel said", is_over, places)
+            check(is_over == (1 if places and places not in stay else 0), "cancel returned", is_over, places)
         if is_over:
             check(not self.state.places(id_), "cancelled, but still there", id_)
             check(running or id_ not in before.leases, "cancel took a message from its holder", id_)
         else:
-            check(self.state.places(id_) == places, "cancel said False and ended it", id_, places)
+            check(self.state.places(id_) == places, "cancel returned False and ended it", id_, places)
 
     @precondition(lambda self: self.ids)
     @rule(stream=streams, pick=picks, when=st.sampled_from(("0", "+0", "+500000", "+20000000", "=5", "@")))
@@ -479,7 +479,7 @@ class QueueMachine(CheckedQueue):
         named=st.lists(st.tuples(picks, st.sampled_from((0, 0, 0, 1)), st.booleans()), max_size=3),
     )
     def redrive(self, stream: bytes, limit: int, at_end: bool, named: list[tuple[int, int, bool]]) -> None:
-        """Put dead letters back to work: the oldest, or some by name, with another body or looked at too long ago."""
+        """Put dead letters back to work: the oldest, or some by name, with another body or listed too long ago."""
         dead, before = sorted(self.state.dead.items()), self.state
         letters = []
         for pick, late, is_edited in named if dead else []:
@@ -488,8 +488,10 @@ class QueueMachine(CheckedQueue):
         now, waited_for = self.last_now, set(self.journal.blocking)
         answer = self._do(ops.redrive(self.keys, limit, letters, at_end=at_end), stream)
         back = set(before.dead) - set(self.state.dead)
-        check(answer == [len(back), len(self.state.dead)], "redrive said", answer, back)
-        check(not letters or back <= {id_ for id_, _, _ in letters}, "redrove what was not named", back, letters)
+        check(answer == [len(back), len(self.state.dead)], "redrive returned", answer, back)
+        check(
+            not letters or back <= {id_ for id_, _, _ in letters}, "redrove letters that were not named", back, letters
+        )
         for id_ in back:
             self.journal.no_later(id_, now)
         if not at_end:
@@ -528,7 +530,11 @@ class QueueMachine(CheckedQueue):
         before, now = self.state, self.last_now
         is_more = self._do(ops.tidy(self.keys, options), stream)
         check(is_more == 0, "there is never so much here that a tidy leaves some of it", is_more)
-        check(done is not None or self.state.done == before.done, "tidy touched what it was not told of", before.done)
+        check(
+            done is not None or self.state.done == before.done,
+            "tidy touched finished messages without a bound",
+            before.done,
+        )
         check(all(at > now for at in self.state.expires.values()), "tidy left what expired", self.state.expires)
         check(dead.count is None or len(self.state.dead) <= dead.count, "tidy left too many dead", self.state.dead)
         tidied = self.state
@@ -576,7 +582,7 @@ class QueueMachine(CheckedQueue):
     @precondition(lambda self: bool(set(self.state.msgs) - set(self.state.parked_ids())))
     @rule(pick=picks)
     def lose_a_body(self, pick: int) -> None:
-        # Only the record says where a message is parked: without it, it can be found by an audit alone.
+        # Only the record has the place of a parked message: without it, only an audit finds it.
         ids = sorted(set(self.state.msgs) - set(self.state.parked_ids()))
         id_ = ids[pick % len(ids)]
         self.lost_bodies.add(id_)

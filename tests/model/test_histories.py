@@ -70,7 +70,7 @@ def lose_a_body(machine: QueueMachine, verb: str) -> None:
 
 
 def step_back(machine: QueueMachine, verb: str) -> None:
-    """What a lane is handed to is not hidden by a clock that steps back."""
+    """A message that gets a lane is not hidden by a clock that steps back."""
     ttl = 100 if verb == "expire" else None
     first, second, _ = send(machine, PLAIN._replace(key="k", ttl=ttl), *[PLAIN._replace(key="k")] * 2)
     assert claim(machine, 2) == [first]
@@ -89,7 +89,7 @@ def step_back(machine: QueueMachine, verb: str) -> None:
 
 
 def replace(machine: QueueMachine, verb: str) -> None:
-    """A message that had a lane, and is replaced or dropped, leaves it to the next, and somebody is told."""
+    """A message that had a lane, and is replaced or dropped, leaves it to the next, and a consumer is woken."""
     lane = PLAIN._replace(key="k")
     first, second, _ = send(machine, lane._replace(dedup="x", replace=True), lane, lane)
     assert claim(machine, 3) == [first]
@@ -127,7 +127,7 @@ HISTORIES: dict[str, tuple[Callable[[QueueMachine, str], None], tuple[str, ...]]
 
 
 @pytest.mark.parametrize(("name", "verb"), [(name, verb) for name, (_, verbs) in HISTORIES.items() for verb in verbs])
-def test_a_lane_is_handed_on(machine: QueueMachine, name: str, verb: str) -> None:
+def test_a_lane_is_passed_on(machine: QueueMachine, name: str, verb: str) -> None:
     HISTORIES[name][0](machine, verb)
 
 
@@ -161,7 +161,7 @@ def test_a_history_finds(name: str, verb: str, script: str, original: str, mista
         HISTORIES[name][0](machine_in(world)(), verb)
 
 
-def test_a_claim_looks_past_a_long_lane_and_parks_a_bounded_part_of_it(machine: QueueMachine) -> None:
+def test_a_claim_skips_a_long_lane_and_parks_a_bounded_part_of_it(machine: QueueMachine) -> None:
     batch = [PLAIN._replace(key="k")] * 400
     first, *_ = send(machine, *batch)
     for _ in range(3):
@@ -210,7 +210,7 @@ def test_the_next_of_a_lane_is_the_first_by_priority_and_due_time(machine: Queue
     ack(machine, first)
 
 
-def test_a_long_lane_takes_turns_with_what_came_after_it(machine: QueueMachine) -> None:
+def test_a_long_lane_takes_turns_with_later_messages(machine: QueueMachine) -> None:
     first, second, *_ = send(machine, *[PLAIN._replace(key="k")] * 4)
     (plain,) = send(machine, PLAIN)
     machine._move_clocks(SECOND)

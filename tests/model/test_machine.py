@@ -25,7 +25,7 @@ def test_the_real_scripts_and_the_memory_engine_agree_and_keep_every_invariant(k
                 max_examples=EXAMPLES if kind == "valkey" else EXAMPLES // 4,
                 stateful_step_count=STEPS,
                 deadline=None,
-                # The same histories every time, so that a failure is one for everybody. To look further:
+                # The same histories every time, so that a failure is reproducible. For others:
                 # DULY_MODEL_SEED=random, and the failing history is printed.
                 derandomize=os.environ.get("DULY_MODEL_SEED") != "random",
                 database=None,

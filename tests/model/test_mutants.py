@@ -1,7 +1,7 @@
 """The machine is worth what it catches: scripts with a mistake in them, each of which must be found.
 
 Only the real side gets the mistake. Each is one replacement in a script's text, and the finding must be a
-judgement of ours: a script that merely fails proves nothing.
+check of the machine: a script that merely fails proves nothing.
 """
 
 import pytest
@@ -42,7 +42,7 @@ MUTANTS = [
         "local lease = not seen[id] and (stored[position] and read_lease(stored[position]) or "
         "{ fence = tonumber(ARGV[at + 1]), size = 0, flags = 0, text = '', rest_at = 1, "
         "priority = tonumber(string.sub(ARGV[2], 1, 1)) })",
-        id="retry brings back what was acked",
+        id="retry restores an acked message",
     ),
     pytest.param("send", "if this <= last then", "if this < last then", id="a repeated send is stored twice"),
     pytest.param("claim", "if this > last then", "if this >= last then", id="a repeated claim takes more"),
@@ -53,7 +53,7 @@ MUTANTS = [
         "commit",
         "  if plan.is_refused then",
         "  if plan.is_refused then\n    sweep(plan)",
-        id="a refused commit drops what is past its ttl",
+        id="a refused commit drops messages past their ttl",
     ),
     pytest.param(
         "cancel",
@@ -148,7 +148,7 @@ MUTANTS = [
         "if false then",
         id="a suspect that was passed over makes its consumer spin",
     ),
-    pytest.param("claim", "if state == PASSED_OVER then", "if false then", id="nobody is told of a suspect"),
+    pytest.param("claim", "if state == PASSED_OVER then", "if false then", id="no consumer learns of a suspect"),
     pytest.param(
         "claim",
         "is_watching = next_us ~= 0 and (",
@@ -165,13 +165,13 @@ MUTANTS = [
         "claim",
         "next_us, fence = until_next(claim, in_use, next_at), taken > 0 and now or 0",
         "next_us, fence = taken == 0 and until_next(claim, in_use, next_at) or 0, taken > 0 and now or 0",
-        id="a claim that took something does not know when to look again",
+        id="a claim that took something does not know when to claim again",
     ),
     pytest.param(
         "tidy",
         "redis.call('ZRANGEBYSCORE', keys.expires, '-inf', now,",
         "redis.call('ZRANGEBYSCORE', keys.expires, '-inf', now + 1000000,",
-        id="tidy drops what has a second to live",
+        id="tidy drops a message with a second to live",
     ),
     pytest.param("tidy", "redis.call('HDEL', keys.dedup, value)", "", id="tidy keeps the dedup value of what expired"),
     pytest.param(
@@ -194,7 +194,7 @@ MUTANTS = [
         "claim",
         "new_owner = string.byte(held_by) == NONE_PARKED_BYTE and SOME_PARKED .. string.sub(held_by, 2)",
         "new_owner = nil",
-        id="a lane does not know that somebody is parked",
+        id="a lane does not know of a parked message",
     ),
     pytest.param("claim", "9 - priority, due)", "priority, due)", id="the lowest of a lane comes first"),
     pytest.param("finish", "#held.owners > 0 and hand_on(keys, held.owners, now)", "false", id="finish keeps the lane"),
@@ -202,7 +202,7 @@ MUTANTS = [
         "finish",
         "hand_on(keys, held.owners, now) then\n    leave_wake_token(keys.wake)",
         "hand_on(keys, held.owners, now) then",
-        id="nobody is told that finish handed a lane on",
+        id="no consumer is woken when finish passes a lane on",
     ),
     pytest.param(
         "finish",
@@ -214,7 +214,7 @@ MUTANTS = [
         "finish",
         "(members[2] and SOME_PARKED or NONE_PARKED) .. id",
         "NONE_PARKED .. id",
-        id="whoever gets a lane forgets those behind",
+        id="a message that gets a lane forgets those behind",
     ),
     pytest.param("recycle", "hand_on(keys, { held.lease.key, held.id }, clock)", "", id="recycle keeps the lane"),
     pytest.param(
@@ -229,7 +229,7 @@ MUTANTS = [
         "local is_waited_for = false",
         id="a dead letter does not block",
     ),
-    pytest.param("reject", "if may_block and", "if false and", id="a trimmed dead letter blocks its lane for ever"),
+    pytest.param("reject", "if may_block and", "if false and", id="a trimmed dead letter blocks its lane forever"),
     pytest.param(
         "cancel",
         "if leave_lane(keys, id, record, tick(meta[1]), lease) then",
@@ -243,7 +243,10 @@ MUTANTS = [
         id="purge keeps the lanes",
     ),
     pytest.param(
-        "reschedule", "hand_on(keys, { key, id }, now)", "", id="what is put off keeps a lane that it has not begun"
+        "reschedule",
+        "hand_on(keys, { key, id }, now)",
+        "",
+        id="a rescheduled message keeps a lane that it has not begun",
     ),
     pytest.param(
         "redrive",
@@ -255,7 +258,7 @@ MUTANTS = [
         "list",
         "after_priority = state == 'parked' and after_priority or 0",
         "after_priority = 0",
-        id="a page of what is parked begins at the wrong place",
+        id="a page of parked messages begins at the wrong place",
     ),
     # Limits.
     pytest.param(
@@ -266,7 +269,7 @@ MUTANTS = [
         "claim",
         "was_kept_by_rate and now - TOLERANCE_US or now",
         "now - TOLERANCE_US",
-        id="what was not kept back catches up",
+        id="messages that were not held back catch up",
     ),
     pytest.param(
         "claim",
@@ -277,12 +280,16 @@ MUTANTS = [
     pytest.param(
         "claim", "(is_at_limit or was_kept_by_rate)", "is_at_limit", id="who wants no more ends the catching up"
     ),
-    pytest.param("claim", "if in_flight >= 0 then", "if false then", id="there is no bound to what is in flight"),
+    pytest.param("claim", "if in_flight >= 0 then", "if false then", id="there is no bound to messages in flight"),
     pytest.param("claim", "redis.call('HDEL', META, 'limited')", "", id="a limit is never over"),
-    pytest.param("ack", "if limited ~= UNTIL_A_LEASE_ENDS then", "if true then", id="nobody is told of room in flight"),
+    pytest.param(
+        "ack", "if limited ~= UNTIL_A_LEASE_ENDS then", "if true then", id="no consumer is woken for room in flight"
+    ),
     pytest.param("send", "if not meta[2] and not is_limited then", "if not meta[2] then", id="a limited queue wakes"),
-    # What is told afterwards.
-    pytest.param("retry", "add_event(history, clock, 'retry', held.lease, error)", "", id="a retry is not told"),
+    # The history of a message.
+    pytest.param(
+        "retry", "add_event(history, clock, 'retry', held.lease, error)", "", id="a retry is not in the timeline"
+    ),
     pytest.param("recycle", "counted[CYCLES] = counted[CYCLES] + 1", "", id="a cycle is not counted"),
 ]
 

@@ -1,4 +1,4 @@
-"""Random histories of a topic and its groups: real scripts and the memory engine agree, and what must hold holds."""
+"""Random histories of a topic and its groups: real scripts and the memory engine agree, and every invariant holds."""
 
 import itertools
 import os
@@ -31,13 +31,13 @@ STEPS: Final = 120
 STREAMS: Final = (b"one", b"two")
 GROUPS: Final = ("archive", "billing", "eu")
 FILTERED: Final = "eu"
-"""The group that wants only what has this region in its headers."""
+"""The group that wants only entries with this region in their headers."""
 LARGE: Final = 4096
 """A record of more bytes is noted in `meta`: a thousand of them may exceed the bytes of a call."""
 CONSUMERS: Final = ("ann", "bob", "cy")
 KEYS: Final = (None, None, "k", "k", "k2")
 ENDING: Final = frozenset({"cancel", "purge", "delete", "delete_topic"})
-"""Calls that end what nobody was given, since they are told to."""
+"""Calls that end undelivered messages on purpose."""
 
 
 class Receipt(NamedTuple):
@@ -48,7 +48,7 @@ class Receipt(NamedTuple):
 
 
 class Journal:
-    """What a group is to be given, known from what was published. Nothing is read back from its store."""
+    """The entries that a group must receive, by the publishes. Nothing is read back from its store."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -88,7 +88,7 @@ class Journal:
         if before.native.get(self._name) != after.native.get(self._name):
             self._first_given.clear()
             self._given = set(stored)
-        # What lives in the store and is read again is not given twice.
+        # A message in the store whose entry is read again is not delivered twice.
         self._owed = (self._owed & (stored | unread)) | (unread - stored)
 
 
@@ -144,7 +144,7 @@ class History:
     def publish(self) -> None:
         entries = [self._publication() for _ in range(self.random.randint(1, 4))]
         answer = self._do(topic_ops.publish(self._keys, entries, self.keep))
-        check(len(answer) == len(entries), "publish said", answer)
+        check(len(answer) == len(entries), "publish returned", answer)
 
     def _publication(self) -> Publication:
         size = self.random.choice((0, 10, 300, 5000))
@@ -207,7 +207,7 @@ class History:
             self.claim(name)
 
     def die_and_begin_anew(self) -> None:
-        """Make dead letters of what is out, and read them again."""
+        """Make dead letters of leased messages, and read them again."""
         name, leases = self._some_leases()
         if leases:
             rows = [(each, "bad", "", "") for each in leases]
@@ -276,7 +276,7 @@ class History:
         to = self.random.choice(("0", "0", "$", self._some_entry(), self._some_entry(), self._to_come()))
         was_there = name in self.snapshot.native
         answer = self._do(topic_ops.seek(self._groups[name], to, makes=makes))
-        check(answer == int(not (makes and was_there)), "seek said", answer, was_there)
+        check(answer == int(not (makes and was_there)), "seek returned", answer, was_there)
 
     def _some_group(self) -> GroupKeys:
         return self._groups[self.random.choice(GROUPS)]
@@ -308,13 +308,13 @@ class History:
             self._do(topic_ops.leave_group(self._groups[name], self.random.choice(CONSUMERS)))
 
     def _has_relics(self, name: str) -> bool:
-        """Tell whether a server has pending what was trimmed, also after a claim: Redis 6, and nobody else."""
+        """Return whether trimmed entries are pending even after a claim: only on Redis 6."""
         native = self.snapshot.native.get(name)
         pending = {row.id for row in native.pending} if native else set()
         return self._world.server.kind == "redis6" and not pending <= set(self.snapshot.entries)
 
     def delete(self) -> None:
-        """Delete a group; or all of them, and the topic. What comes then has another time, as on any server."""
+        """Delete a group; or all of them, and the topic. Later entries have another time, as on any server."""
         if self.random.random() < 0.9:
             self._do(ops.delete(self._some_group()))
         else:
@@ -372,7 +372,7 @@ class History:
     # Both sides
 
     def _do(self, call: Call[Any], stream: bytes | None = None, sequence: int | None = None) -> Any:
-        """Run a call on both sides; compare, look, check. An error is returned as its text."""
+        """Run a call on both sides; compare, dump, check. An error is returned as its text."""
         stream = stream or self.random.choice(STREAMS)
         if sequence is None:
             self._sequences[stream] += 1
@@ -428,7 +428,7 @@ class History:
         self._world.clock.freeze(us)
         self._engine.clock.set_us(us)
 
-    # What must hold
+    # Invariants
 
     def _check(self, before: Snapshot, script: str) -> None:
         self._looker.compare(self.snapshot, self._engine)
@@ -456,7 +456,7 @@ class History:
             check(len(state.places(id_)) == 1, "I2 not in exactly one place", name, id_, state.places(id_))
         for id_ in state.parked_ids():
             lane = state.lanes[codec.read_record(state.msgs[id_]).key or ""]
-            check(lane[:1] == "+" and lane[1:] != id_, "I7 parked behind nobody", name, id_, lane)
+            check(lane[:1] == "+" and lane[1:] != id_, "I7 parked behind no message", name, id_, lane)
         large = [id_ for id_, record in state.msgs.items() if len(record) > LARGE]
         check(not large or "large" in state.meta, "a large record that is not noted", name, large)
         keys = [codec.read_record(state.msgs[id_]).key for id_ in state.leased]
@@ -464,12 +464,12 @@ class History:
         check(len(keyed) == len(set(keyed)), "I7 two of a key are out", name, keyed)
 
     def _check_pending(self, name: str) -> None:
-        """See that the pending list is what is leased, as far as the stream still has it."""
+        """Check that the pending list has the leased entries that the stream still has."""
         leased = {read_id(id_.encode()) for id_ in self.snapshot.stores[name].leased}
         if name in self.snapshot.native:
             pending, there = {row.id for row in self.snapshot.native[name].pending}, set(self.snapshot.entries)
-            check(pending <= leased, "pending, but nobody has a lease", name, pending - leased)
-            check(pending & there == leased & there, "the pending list is not what is leased", name, pending ^ leased)
+            check(pending <= leased, "pending, but without a lease", name, pending - leased)
+            check(pending & there == leased & there, "the pending list differs from the leases", name, pending ^ leased)
 
     def _check_accounts(self, name: str) -> None:
         state, stats = self.snapshot.stores[name], views.stats(self.snapshot.stats[name])
@@ -492,9 +492,9 @@ class History:
             pending = {row.id for row in native.pending}
             if self.keep is None:
                 check(not missed, "freed before a group had read it", name, missed)
-                check(not removed & pending, "freed while somebody holds it", name, removed & pending)
+                check(not removed & pending, "freed while a consumer holds it", name, removed & pending)
             elif name in before.native:
-                # What came and went in one call is missed, unless the group was to begin behind it.
+                # An entry that was added and removed in one call is missed, unless the group was to begin behind it.
                 most = len(missed) + added - len(new)
                 check(len(missed) <= counted <= most, "missed is", name, counted, missed, most)
 
@@ -515,7 +515,7 @@ def _shortened(arg: object) -> str:
     "keep", [None, Keep(count=6), Keep(count=3, age=20), Keep()], ids=["freeing", "count", "age", "all"]
 )
 def test_the_real_scripts_and_the_memory_engine_agree_on_topics(kind: Kind, keep: Keep | None) -> None:
-    # The same histories every time, so that a failure is one for everybody. To look further: DULY_MODEL_SEED=random.
+    # The same histories every time, so that a failure is reproducible. For others: DULY_MODEL_SEED=random.
     first = random.randrange(10**9) if os.environ.get("DULY_MODEL_SEED") == "random" else 1
     count = HISTORIES if kind == "valkey" else max(HISTORIES // 4, 1)
     with started_world(kind) as world:

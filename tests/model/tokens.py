@@ -17,12 +17,12 @@ _LIMIT_AT, _THEN_AT = 1, 5
 
 
 def fault(script: str, before: State, after: State, now: int) -> str:
-    """Say what a call other than claim did wrong with the token; '': nothing."""
+    """Describe the mistake of a call other than claim with the wake token; '': none."""
     if makes_claimable(before, after, now) and not after.wake:
-        return "something may be claimed, or comes earlier, and nobody is told"
+        return "something may be claimed, or comes earlier, and no consumer is woken"
     is_room = before.meta.get("limited") == "0" and bool(set(before.leased) - set(after.leased))
     if is_room and not after.wake:
-        return "there is room in flight, and nobody is told"
+        return "there is room in flight, and no consumer is woken"
     # A call that ends many messages may hand a lane on to one that it ends next: then it leaves a token for nothing.
     may_hand_lane_on = bool(set(before.parked_ids()) - set(after.parked_ids()))
     is_quiet = not is_room and not may_hand_lane_on
@@ -37,16 +37,16 @@ def fault(script: str, before: State, after: State, now: int) -> str:
 
 
 def makes_claimable(before: State, after: State, now: int) -> bool:
-    """Tell whether something may be claimed that could not be before, or comes earlier than all that was to come."""
+    """Return whether something may be claimed that could not be before, or is due earlier than all else."""
     old, new = _moments(before, now), _moments(after, now)
     first = min(old.values(), default=inf)
-    # Nobody is told of a message whose body was lost: a queue without bodies has no token.
+    # No consumer is woken for a message whose body was lost: a queue without bodies has no wake token.
     told = {what: at for what, at in new.items() if what[1] in after.msgs}
     return any(at < old.get(what, inf) and (at <= now or at < first) for what, at in told.items())
 
 
 def fault_of_claim(args: Sequence[Any], answer: list[Any], before: State, after: State) -> str:
-    """Say what a claim did wrong with the token: the caller watches, or whoever finds it; '': nothing."""
+    """Describe the mistake of a claim with the wake token: the caller watches, or its finder; '': none."""
     claimed, limit, then = replies.claimed(answer), int(args[_LIMIT_AT]), args[_THEN_AT]
     may_be_more = claimed.next_in == 0
     if claimed.passed_over or len(claimed.ids) == limit or may_be_more:
@@ -68,7 +68,7 @@ def _is_open(state: State, now: int) -> bool:
 
 
 def _moments(state: State, now: int) -> dict[tuple[str, str], int]:
-    """Tell when a claim may find something: each message that waits, unless none is handed out, and each deadline."""
+    """List when a claim may find something: each waiting message, unless none is delivered, and each deadline."""
     moments = {("deadline", id_): at for id_, at in state.leased.items()}
     if _is_open(state, now):
         moments |= {("due", id_): at for ids in state.waiting.values() for id_, at in ids.items()}

@@ -40,7 +40,7 @@ class Store(Queue):
 
 
 class Row(NamedTuple):
-    """What XPENDING says of an entry."""
+    """A row of XPENDING."""
 
     id: Id
     consumer: bytes
@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 
 class Member(NamedTuple):
-    """What XINFO CONSUMERS says of a consumer."""
+    """A row of XINFO CONSUMERS."""
 
     name: bytes
     pending: int
@@ -58,7 +58,7 @@ class Member(NamedTuple):
 
 @dataclass
 class Native:
-    """What the stream itself knows of a group."""
+    """The stream's own data of a group."""
 
     last: Id
     pending: list[Row]
@@ -75,7 +75,7 @@ class Snapshot:
 
     topic: State
     stores: dict[str, State]
-    """By group; what was never used is empty."""
+    """By group; an unused group is empty."""
     fed: dict[str, dict[str, bytes]]
     bells: dict[str, Id]
     """By group, and the topic's under its empty name."""
@@ -99,12 +99,12 @@ class Snapshot:
 
 
 class Looker:
-    """Looks at everything, and compares it."""
+    """Reads everything, and compares it."""
 
     def __init__(self, world: World, keys: TopicKeys, groups: dict[str, GroupKeys], streams: Sequence[bytes]) -> None:
         self._wire = world.wire
         self._notes_all_members = world.server.kind == "valkey"
-        """Older servers do not note a consumer that reads nothing, and keep pending what was trimmed."""
+        """Older servers do not note a consumer that reads nothing, and keep trimmed entries pending."""
         self._keys = keys
         self._groups = groups
         self._stores = [Store(world, keys, streams), *(Store(world, each, streams) for each in groups.values())]
@@ -123,7 +123,7 @@ class Looker:
         ]
 
     def seen(self, answers: list[Any]) -> Snapshot:
-        """Read what was answered."""
+        """Read the answers."""
         answer, names = iter(answers), list(self._groups)
         topic, *stores = [store.read_dump(next(answer)) for store in self._stores]
         rings = [next(answer) for _ in self._stores]
@@ -164,7 +164,7 @@ class Looker:
         entries = {entry.id: list(entry.fields) for entry in state.stream.from_((0, 0), 10_000)}
         check(snapshot.entries == entries, "the engines differ on entries", snapshot.entries, entries)
         found = alike.differences(snapshot.topic, alike.stored(engine, self._keys))
-        check(not found, "the engines differ on what waits to enter", *found)
+        check(not found, "the engines differ on delayed publishes", *found)
 
     def _compare_group(self, snapshot: Snapshot, engine: Engine, name: str, keys: GroupKeys) -> None:
         state = engine._queue(keys).state
@@ -190,7 +190,7 @@ class Looker:
 
 
 def _counted(snapshot: topic_ops.TopicOverview) -> topic_ops.TopicOverview:
-    """Leave out what tells scripts how many entries to ask for."""
+    """Leave out the numbers by which scripts choose how many entries to read."""
     fields = {name: value for name, value in snapshot.fields.items() if name not in ("large", "largest")}
     return snapshot._replace(fields=fields)
 

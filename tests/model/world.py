@@ -16,7 +16,7 @@ class Broken(AssertionError):
 
 
 class Accident(Exception):
-    """A script failed: that tells nothing about the machine's judgement."""
+    """A script failed: that proves nothing about the checks of the machine."""
 
 
 def check(is_kept: bool, what: str, *seen: object) -> None:

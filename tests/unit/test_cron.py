@@ -42,7 +42,7 @@ class Shown(NamedTuple):
     is_first: bool
     """Whether they show it for the first time."""
     skipped: list[datetime]
-    """What they left out just before."""
+    """Fields that they left out just before."""
 
 
 @cache
@@ -209,7 +209,7 @@ def test_a_day_on_which_the_clocks_change_or_after(cron: str, zone: str, day: st
 
 
 @pytest.mark.timeout(20)
-def test_a_change_that_is_not_at_a_full_hour_holds_nobody_up() -> None:
+def test_a_change_that_is_not_at_a_full_hour_takes_no_longer() -> None:
     """At 3:45 the clocks of Chatham go back to 2:45. A step through local hours can go round there without end."""
     runs = calendar("*/5 1-23/2 * * *", "Pacific/Chatham").after(us_of(datetime(2026, 4, 4, 13, tzinfo=UTC)))
 
@@ -219,7 +219,7 @@ def test_a_change_that_is_not_at_a_full_hour_holds_nobody_up() -> None:
     assert found[21].strftime("%H:%M%z") == "05:00+1245"
 
 
-# What is rare, and what never comes
+# Rare dates, and dates that never come
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_change_that_is_not_at_a_full_hour_holds_nobody_up() -> None:
         (
             "0 0 29 2 */7",
             ["2032-02-29", "2060-02-29", "2088-02-29", "2128-02-29"],
-        ),  # also a Sunday; 2100 is no leap year
+        ),  # also a Sunday; 2100 is not a leap year
         ("0 0 * 2 MON#5", ["2044-02-29", "2072-02-29", "2112-02-29"]),
         ("0 0 31 2 MON", ["2027-02-01", "2027-02-08"]),  # either, when neither of the two begins with *
     ],

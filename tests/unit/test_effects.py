@@ -1,4 +1,4 @@
-"""Effects by their looks: a number is one that every server reads, and reads alike."""
+"""The form of effects: a number is one that every server reads alike."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an audit says is in the table, the scripts and the page for operators alike."""
+"""The faults of an audit are the same in the table, the scripts and the page for operators."""
 
 import re
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def _arguments(text: str) -> list[str]:
 
 
 def texts_in_the_scripts() -> set[str]:
-    """Name all that the scripts can say; a star stands for a part that differs."""
+    """Name all faults of the scripts; a star stands for a part that differs."""
     texts = set()
     for argument in arguments_of_faults():
         alternatives: list[list[str]] = [[]]
@@ -92,7 +92,7 @@ def test_a_fault_is_found_by_its_text(what: str, known: str) -> None:
     assert fault_of(what).what == known
 
 
-def test_a_text_that_is_no_fault_is_refused() -> None:
+def test_a_text_that_is_not_a_fault_is_refused() -> None:
     with pytest.raises(LookupError, match="bent"):
         fault_of("bent")
 

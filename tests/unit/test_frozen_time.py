@@ -1,4 +1,4 @@
-"""With a frozen clock, what is due in 60 s is due when the clock is advanced by 60 s."""
+"""With a frozen clock, a message that is due in 60 s is due when the clock is advanced by 60 s."""
 
 from collections.abc import Callable, Iterator
 
@@ -46,7 +46,7 @@ WAYS: dict[str, tuple[int, Callable[[duly.Queue], object]]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_delayed_is_due_when_the_clock_was_advanced_by_that(app: duly.Duly, way: str) -> None:
+def test_a_delayed_message_is_due_when_the_clock_was_advanced_by_its_delay(app: duly.Duly, way: str) -> None:
     count, delay = WAYS[way]
     queue = app.queue("queue")
 

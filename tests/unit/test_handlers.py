@@ -1,4 +1,4 @@
-"""Handlers: which functions can be one, what they are called with, and what is told when they cannot."""
+"""Handlers: the functions that can be one, their arguments, and the errors for other functions."""
 
 import functools
 import typing
@@ -157,7 +157,7 @@ def test_a_function_without_known_parameters_is_refused() -> None:
         Handler(max)
 
 
-# What it is
+# Its kind
 
 
 async def on_order(body: Order) -> None: ...
@@ -268,7 +268,7 @@ def test_a_bad_batch_is_refused(options: dict[str, Any]) -> None:
         Batch(**options)
 
 
-# What the body becomes
+# The type of the body
 
 TYPES: list[tuple[Any, bytes, Any]] = [
     (Order, b'{"number":1}', Order(1)),
@@ -326,7 +326,7 @@ def test_a_body_that_does_not_decode_is_a_codec_error(kind: Any, raw: bytes) -> 
         resolved(annotated(kind)).bind(JSON, raw, D)
 
 
-def test_whatever_a_type_raises_is_a_codec_error() -> None:
+def test_any_error_of_a_type_is_a_codec_error() -> None:
     @dataclass
     class Fragile:
         number: int
@@ -449,7 +449,7 @@ def test_a_batch_handler_gets_lists(source: str, args: tuple[Any, ...]) -> None:
     assert handler.concurrency == 1
 
 
-def test_each_body_of_a_batch_is_decoded_by_itself() -> None:
+def test_each_body_of_a_batch_is_decoded_separately() -> None:
     def on_orders(bodies: Sequence[Order]) -> None: ...
 
     handler = resolved(on_orders, batch=BATCH)

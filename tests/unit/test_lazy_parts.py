@@ -16,7 +16,7 @@ LANES = Part(
 )
 
 LONGEST_ONLY = 14
-"""Lines of a script that only some forms have, at the most: what is longer is a part of its own."""
+"""The most lines of a script that only some forms have: longer ones are a separate part."""
 
 every_part = pytest.mark.parametrize(
     "path", sorted((check_lua.SCRIPTS / "lib/claim").glob("*.lua")), ids=lambda path: path.name
@@ -32,7 +32,7 @@ def test_other_words_stay(text: str) -> None:
     assert lazy.with_calls(text, [LIMITS]) == text
 
 
-def test_a_part_returns_what_others_call() -> None:
+def test_a_part_returns_the_functions_that_others_call() -> None:
     users = lazy.with_calls("in_turn(claim)\n", [LIMITS, LANES])
     written = lazy.written_parts([LIMITS, LANES], "-- shared\n", users)
 
@@ -63,7 +63,7 @@ def test_a_mark_of_a_form_marks_lines_and_not_pages() -> None:
 
 
 @every_part
-def test_a_part_of_claim_is_short_and_says_what_it_reads_and_changes(path: Path) -> None:
+def test_a_part_of_claim_is_short_and_lists_its_reads_and_changes(path: Path) -> None:
     text = path.read_text()
     head = " ".join(line.removeprefix("-- ") for line in text.partition("\n\n")[0].splitlines())
 

@@ -1,4 +1,4 @@
-"""Finding the app that a target names, and saying what is wrong when it is not there."""
+"""Finding the app of a target, and the error if it does not exist."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -89,7 +89,7 @@ def test_an_app_is_found(write: Write, target: str, kind: type) -> None:
         ("store jobs:app", "is not a target"),
     ],
 )
-def test_what_is_wrong_is_told(write: Write, target: str, words: str) -> None:
+def test_the_error_names_the_problem_of_a_target(write: Write, target: str, words: str) -> None:
     write("store/__init__.py", "")
     write("store/jobs.py", APPS)
 
@@ -100,7 +100,7 @@ def test_what_is_wrong_is_told(write: Write, target: str, words: str) -> None:
     assert "Traceback" not in str(caught.value)
 
 
-def test_a_module_without_an_app_says_how_one_is_made(write: Write) -> None:
+def test_the_error_for_a_module_without_an_app_shows_how_to_make_one(write: Write) -> None:
     write("plain.py", "x = 1")
 
     with pytest.raises(UsageError, match=r"No app was found there: it is made like app = duly.Duly\(\)"):
@@ -119,7 +119,7 @@ def test_a_module_without_an_app_says_how_one_is_made(write: Write) -> None:
         ("import duly\nduly.Duly('memory://').queue('-')\n", "InvalidName: '-' is not a queue name"),
     ],
 )
-def test_what_the_module_raises_is_shown_with_its_own_traceback(write: Write, text: str, words: str) -> None:
+def test_an_error_of_the_module_is_shown_with_its_own_traceback(write: Write, text: str, words: str) -> None:
     write("broken.py", text)
 
     with pytest.raises(UsageError, match="the module broken could not be imported") as caught:
@@ -133,7 +133,7 @@ def test_what_the_module_raises_is_shown_with_its_own_traceback(write: Write, te
     assert "loading.py" not in shown
 
 
-def test_what_a_factory_raises_is_shown_with_its_own_traceback(write: Write) -> None:
+def test_an_error_of_a_factory_is_shown_with_its_own_traceback(write: Write) -> None:
     write("store/__init__.py", "")
     write("store/jobs.py", APPS)
 

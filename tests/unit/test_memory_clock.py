@@ -71,12 +71,12 @@ def test_reset_returns_to_real_time(frozen: Clock) -> None:
 
 
 @pytest.mark.parametrize("duration", [-1, float("nan"), float("inf"), "1", None])
-def test_advance_refuses_what_is_no_duration(frozen: Clock, duration: float) -> None:
+def test_advance_refuses_a_value_that_is_not_a_duration(frozen: Clock, duration: float) -> None:
     with pytest.raises(UsageError, match="advance"):
         frozen.advance(duration)
 
 
-def test_watchers_are_told_of_every_move(frozen: Clock) -> None:
+def test_watchers_are_called_for_every_move(frozen: Clock) -> None:
     told: list[int] = []
 
     def watcher() -> None:
@@ -91,7 +91,7 @@ def test_watchers_are_told_of_every_move(frozen: Clock) -> None:
     assert told == [1, 2]
 
 
-def test_a_frozen_clock_creeps_forward_and_tells_nobody(frozen: Clock) -> None:
+def test_a_frozen_clock_creeps_forward_without_notice(frozen: Clock) -> None:
     told: list[int] = []
     frozen.watch(lambda: told.append(1))
     now = frozen.now_us()

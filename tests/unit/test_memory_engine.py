@@ -1,4 +1,4 @@
-"""The memory engine by itself. That it answers as the scripts do is for tests/model to say."""
+"""The memory engine alone. tests/model compares its answers with those of the scripts."""
 
 import threading
 from collections.abc import Sequence
@@ -220,7 +220,7 @@ def test_an_id_of_the_callers_own_is_stored_once_until_it_is_finished(queue: Que
     assert queue.bodies(queue.claim()) == ["c"]
 
 
-def test_a_full_queue_refuses_what_does_not_fit(queue: Queue) -> None:
+def test_a_full_queue_refuses_messages_that_do_not_fit(queue: Queue) -> None:
     each = queue.send("a", "b", "c", max_length=2)
     all_ = queue.send("d", "e", max_length=3, on_refusal="all")
 
@@ -236,7 +236,7 @@ def test_a_full_queue_drops_the_oldest(queue: Queue) -> None:
     assert queue.stats().dropped == 1
 
 
-def test_what_is_past_its_ttl_holds_no_room_and_is_counted(queue: Queue) -> None:
+def test_a_message_past_its_ttl_takes_no_room_and_is_counted(queue: Queue) -> None:
     queue.send(Send("a", ttl=1), max_length=1)
     queue.clock.advance(1)
     outcome = queue.send("b", max_length=1)
@@ -257,7 +257,7 @@ def test_a_message_that_ends_undelivered_gives_its_dedup_value_back(queue: Queue
     assert queue.send(Send("c", dedup="v")).ids == ["id-c"]
 
 
-def test_an_own_id_past_its_ttl_is_free_before_anybody_swept_it(queue: Queue) -> None:
+def test_an_own_id_past_its_ttl_is_free_before_a_sweep(queue: Queue) -> None:
     queue.send(Send("a", id="mine", ttl=1))
     queue.clock.advance(1)
     outcome = queue.send(Send("b", id="mine"))
@@ -267,7 +267,7 @@ def test_an_own_id_past_its_ttl_is_free_before_anybody_swept_it(queue: Queue) ->
     assert (stats.sent, stats.expired, stats.duplicates, stats.leased) == (2, 1, 0, 1)
 
 
-def test_a_call_that_is_refused_as_a_whole_still_tells_what_is_known(queue: Queue) -> None:
+def test_a_call_that_is_refused_as_a_whole_still_returns_known_ids(queue: Queue) -> None:
     queue.send(Send("a", id="mine"))
     queue.send(Send("b", dedup="v"))
     sends = [Send("c", id="mine"), Send("d", dedup="v"), Send("e", id="new"), Send("f", id="new")]
@@ -278,14 +278,14 @@ def test_a_call_that_is_refused_as_a_whole_still_tells_what_is_known(queue: Queu
     assert queue.stats().live == 2
 
 
-def test_a_send_drops_a_bounded_number_beside_its_own(queue: Queue) -> None:
+def test_a_send_drops_a_bounded_number_in_addition_to_its_own(queue: Queue) -> None:
     queue.send(*map(str, range(150)))
     queue.send("new", max_length=1, on_refusal="drop")
 
     assert (queue.stats().dropped, queue.stats().live) == (101, 50)
 
 
-def test_what_is_dropped_of_one_due_time_is_of_the_highest_priority_first(queue: Queue) -> None:
+def test_messages_of_one_due_time_are_dropped_from_the_highest_priority_on(queue: Queue) -> None:
     at = NOW / SECOND + 9
     queue.send(*(Send(str(priority), at=at, priority=priority) for priority in (0, 9, 5)))
     queue.send("new", max_length=2, on_refusal="drop")
@@ -330,7 +330,7 @@ def test_a_paused_queue_delivers_nothing(queue: Queue) -> None:
     assert queue.bodies(queue.claim()) == ["a"]
 
 
-def test_a_claim_stops_at_its_bytes_and_says_that_there_is_more(queue: Queue) -> None:
+def test_a_claim_stops_at_its_bytes_and_reports_more(queue: Queue) -> None:
     queue.send(*(Send(letter * 1_000_000) for letter in "abcdef"))
 
     claimed = queue.claim()
@@ -416,7 +416,7 @@ every_flaw = pytest.mark.parametrize("damage", [None, *DAMAGES], ids=["lost", "s
 
 
 @every_flaw
-def test_a_flawed_message_becomes_a_dead_letter_and_the_others_are_handed_out(
+def test_a_flawed_message_becomes_a_dead_letter_and_the_others_are_delivered(
     queue: Queue, damage: bytes | None
 ) -> None:
     queue.send(Send("a", ttl=5), "b")
@@ -432,7 +432,9 @@ def test_a_flawed_message_becomes_a_dead_letter_and_the_others_are_handed_out(
 
 @every_flaw
 @pytest.mark.parametrize("verb", ["retry", "defer", "release", "recycle", "crash"])
-def test_a_flawed_message_that_comes_back_is_a_dead_letter(queue: Queue, damage: bytes | None, verb: str) -> None:
+def test_a_flawed_message_that_is_given_back_becomes_a_dead_letter(
+    queue: Queue, damage: bytes | None, verb: str
+) -> None:
     (held,) = queue.given_leased("a", lease=1)
     reason = flaw(queue, "id-a", damage)
     queue.clock.advance(2)
@@ -465,7 +467,7 @@ def test_a_rejected_message_keeps_its_reason_unless_its_body_is_lost(queue: Queu
 
 @every_flaw
 @pytest.mark.parametrize("place", ["waiting", "leased", "dead"])
-def test_an_own_id_is_known_whatever_became_of_its_record(queue: Queue, damage: bytes | None, place: str) -> None:
+def test_an_own_id_is_known_in_every_state_of_its_record(queue: Queue, damage: bytes | None, place: str) -> None:
     queue.send(Send("a", id="mine", priority=5))
     if place != "waiting":
         held = queue.settles(queue.claim())
@@ -514,7 +516,7 @@ def test_a_finished_message_without_a_body_is_not_kept(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("verb", ["cancel", "purge"])
-def test_a_leased_message_counts_the_bytes_that_were_handed_out(queue: Queue, verb: str) -> None:
+def test_a_leased_message_counts_the_bytes_that_were_delivered(queue: Queue, verb: str) -> None:
     queue.given_leased("a")
     queue.engine.lose_body(queue.keys, "id-a")
     calls: dict[str, Call[Any]] = {
@@ -567,7 +569,7 @@ def test_a_stale_fence_changes_nothing(queue: Queue) -> None:
     assert queue.stats().acked == 1
 
 
-def test_a_late_settle_is_accepted_while_nobody_took_over(queue: Queue) -> None:
+def test_a_late_settle_is_accepted_until_another_consumer_takes_over(queue: Queue) -> None:
     held = queue.given_leased("a", lease=1)
     queue.clock.advance(60)
 
@@ -623,7 +625,7 @@ def test_release_returns_a_message_to_its_own_place(queue: Queue) -> None:
     assert queue.bodies(queue.claim()) == ["a", "b"]
 
 
-def test_recycle_begins_anew_with_another_body(queue: Queue) -> None:
+def test_recycle_starts_over_with_another_body(queue: Queue) -> None:
     queue.send("a", "b")
     claimed = queue.claim(limit=1)
     part = Encoder("orders", QueueOptions()).with_body(claimed.records[0], "aa")
@@ -632,7 +634,7 @@ def test_recycle_begins_anew_with_another_body(queue: Queue) -> None:
     assert queue.bodies(queue.claim()) == ["b", "aa"]
 
 
-def test_a_ttl_does_not_end_a_lease_but_what_comes_back(queue: Queue) -> None:
+def test_a_ttl_ends_a_message_that_is_given_back_and_not_a_lease(queue: Queue) -> None:
     held = queue.given_leased(Send("a", ttl=1))
     queue.clock.advance(2)
     empty = queue.claim()
@@ -642,7 +644,7 @@ def test_a_ttl_does_not_end_a_lease_but_what_comes_back(queue: Queue) -> None:
     assert queue.stats().expired == 1
 
 
-def test_extend_lets_a_lease_run_anew(queue: Queue) -> None:
+def test_extend_restarts_a_lease(queue: Queue) -> None:
     held = queue.given_leased("a", lease=1)
     queue.clock.advance(0.5)
     queue.run(ops.extend(queue.keys, [(held[0], 2)]))
@@ -670,7 +672,7 @@ def test_finished_messages_are_kept_when_asked_for(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("verb", ["extend", "reject", "ack", "redrive", "crash"])
-def test_what_was_done_at_a_time_does_not_lie_ahead_when_the_servers_clock_steps_back(queue: Queue, verb: str) -> None:
+def test_no_recorded_time_is_in_the_future_after_the_servers_clock_steps_back(queue: Queue, verb: str) -> None:
     (held,) = queue.given_leased("a", lease=1)
     if verb == "redrive":
         queue.reject([held])
@@ -721,7 +723,7 @@ def test_a_repeated_empty_claim_takes_nothing(queue: Queue) -> None:
     assert queue.stats().ready == 1
 
 
-def test_calls_that_changed_nothing_are_known_too(queue: Queue) -> None:
+def test_calls_that_changed_nothing_are_known_as_well(queue: Queue) -> None:
     calls: list[Call[Any]] = [
         ops.cancel(queue.keys, "mine"),
         queue.sending(Send("a"), Send("b"), max_length=1, on_refusal="all"),
@@ -772,7 +774,7 @@ def test_a_call_that_arrives_after_its_successor_is_refused(queue: Queue) -> Non
         queue.again(first, back=1)
 
 
-def test_streams_and_queues_have_numbers_of_their_own(queue: Queue) -> None:
+def test_streams_of_calls_and_queues_have_separate_numbers(queue: Queue) -> None:
     other = Queue("other", queue.engine)
     queue.sequence = 5
     queue.send("a")
@@ -793,7 +795,7 @@ def test_an_answer_is_forgotten_after_an_hour(queue: Queue) -> None:
     assert queue.stats().sent == 2
 
 
-# --- looking and steering
+# --- inspection and management
 
 
 def test_list_goes_on_behind_a_message_that_has_moved_on(queue: Queue) -> None:
@@ -813,7 +815,7 @@ def test_cancel_ends_a_message_and_frees_its_dedup_value(queue: Queue) -> None:
     assert queue.send(Send("b", dedup="v")).ids == ["id-b"]
 
 
-def test_promote_and_reschedule_move_what_waits(queue: Queue) -> None:
+def test_promote_and_reschedule_move_waiting_messages(queue: Queue) -> None:
     queue.send(Send("a", delay=60), "b")
     queue.run(ops.reschedule(queue.keys, "id-a", "0"))
     queue.run(ops.reschedule(queue.keys, "id-b", f"+{60 * SECOND}"))
@@ -832,7 +834,7 @@ def test_redrive_puts_dead_letters_back_as_new(queue: Queue) -> None:
     assert (message.state, message.failures, message.errors) == ("ready", 0, ())
 
 
-def test_purge_is_bounded_and_says_what_is_left(queue: Queue) -> None:
+def test_purge_is_bounded_and_returns_the_rest(queue: Queue) -> None:
     queue.send("a", "b", Send("c", delay=9))
 
     assert queue.run(ops.purge(queue.keys, "ready", 1)) == (1, 1)
@@ -863,7 +865,7 @@ def test_queues_are_named_once_they_were_used(queue: Queue) -> None:
     assert queue.engine.queues("elsewhere") == []
 
 
-def test_pending_shows_who_holds_what(queue: Queue) -> None:
+def test_pending_shows_the_holder_of_each_message(queue: Queue) -> None:
     queue.given_leased("a", "b")
 
     rows = queue.run(ops.pending(queue.keys, 1, 10))
@@ -871,7 +873,7 @@ def test_pending_shows_who_holds_what(queue: Queue) -> None:
     assert [(row.id, row.consumer, row.deadline_in) for row in rows] == [("id-b", "worker", pytest.approx(30, abs=1))]
 
 
-def test_an_audit_finds_nothing_but_a_lost_body_and_mends_it(queue: Queue) -> None:
+def test_an_audit_finds_nothing_but_a_lost_body_and_repairs_it(queue: Queue) -> None:
     queue.send("a", Send("b", ttl=9, dedup="v"), Send("c", delay=3))
     queue.reject(queue.settles(queue.claim(limit=1)))
     clean = queue.audit()
@@ -892,7 +894,7 @@ def test_correct_adds_to_counters(queue: Queue) -> None:
 # --- waiting
 
 
-def test_a_claim_may_find_what_is_due_and_not_while_paused(queue: Queue) -> None:
+def test_a_claim_may_find_due_messages_and_none_while_paused(queue: Queue) -> None:
     nothing = queue.has_something()
     queue.send("a")
     ready = queue.has_something()
@@ -926,7 +928,7 @@ def test_a_message_that_a_claim_leaves_calls_the_next_waiter(queue: Queue) -> No
     assert (first, second) == ([True], [True])
 
 
-def test_a_waiter_that_looks_in_time_is_not_called(queue: Queue) -> None:
+def test_a_waiter_that_polls_in_time_is_not_called(queue: Queue) -> None:
     queue.send(Send("a", delay=5))
     waiter = queue.waiter()
 
@@ -937,7 +939,7 @@ def test_a_waiter_that_looks_in_time_is_not_called(queue: Queue) -> None:
     assert waiter == [True]
 
 
-def test_a_waiter_that_would_look_too_late_is_called_at_once(queue: Queue) -> None:
+def test_a_waiter_that_would_poll_too_late_is_called_at_once(queue: Queue) -> None:
     queue.send(Send("a", delay=5))
 
     assert queue.waiter(polls_at=NOW + 4 * SECOND) == []
@@ -1018,7 +1020,7 @@ def test_threads_share_an_engine() -> None:
     assert len(set(queue.claim(limit=1000).ids)) == 200
 
 
-# --- looking at many queues at once
+# --- inspection of many queues at once
 
 
 def given_queues(queue: Queue, *names: str) -> list[QueueKeys]:

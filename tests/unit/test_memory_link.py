@@ -101,7 +101,7 @@ def test_a_message_that_is_there_ends_the_wait_at_once(link: MemoryLink) -> None
     assert link.wait_for_token(KEYS, LONG) is True
 
 
-def test_the_wait_ends_by_itself_and_leaves_nobody_behind(link: MemoryLink) -> None:
+def test_the_wait_times_out_and_leaves_no_waiter_behind(link: MemoryLink) -> None:
     assert link.wait_for_token(KEYS, 0.001) is False
     send(link)
 
@@ -125,7 +125,7 @@ def test_a_moved_clock_ends_the_wait(link: MemoryLink, pool: ThreadPoolExecutor)
     assert waiting.result(DEADLINE) is False
 
 
-def test_a_clock_moved_between_look_and_wait_ends_the_wait_once(link: MemoryLink) -> None:
+def test_a_clock_moved_between_claim_and_wait_ends_the_wait_once(link: MemoryLink) -> None:
     look(link)
     link.engine.clock.advance(3600)
     started = time.monotonic()
@@ -158,7 +158,7 @@ async def test_a_task_that_waits_is_woken_by_a_moved_clock(link: MemoryLink) -> 
         assert await waiting is False
 
 
-async def test_a_task_finds_what_is_there_even_without_time(link: MemoryLink) -> None:
+async def test_a_task_finds_a_waiting_entry_even_without_time(link: MemoryLink) -> None:
     nothing = await link.await_for_token(KEYS, 0)
     send(link)
 
@@ -171,7 +171,7 @@ async def test_a_cancelled_task_that_was_woken_wakes_the_next(link: MemoryLink) 
     other = asyncio.create_task(link.await_for_token(KEYS, LONG))
     await until_waiting(link, 2)
 
-    send(link)  # the first task was chosen to look, and has had no turn since
+    send(link)  # the first task was chosen to claim, and has had no turn since
     waiting.cancel()
 
     with pytest.raises(asyncio.CancelledError):
@@ -232,9 +232,9 @@ def test_a_waiter_whose_loop_was_closed_is_passed_over(link: MemoryLink, pool: T
 
 
 def in_a_child(work: Callable[[], bool]) -> bool:
-    """Fork, and tell what `work` says in the child."""
+    """Fork, and return the result of `work` in the child."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # with threads: that is what is tested
+        warnings.simplefilter("ignore", DeprecationWarning)  # with threads, on purpose
         pid = os.fork()
     if not pid:
         code = 1

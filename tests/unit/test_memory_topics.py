@@ -1,4 +1,4 @@
-"""Topics in the memory engine by themselves: what tests/model cannot compare with a server, and who is woken."""
+"""Topics in the memory engine: behaviour that tests/model cannot compare with a server, and wake-ups."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -96,7 +96,7 @@ def bodies_of(claimed: replies.Claimed) -> list[bytes]:
 # --- the stream
 
 
-def test_ids_grow_also_when_the_clock_stands_or_goes_back() -> None:
+def test_ids_grow_even_if_the_clock_stands_or_goes_back() -> None:
     assert next_id((5, 2), 6) == (6, 0)
     assert next_id((5, 2), 5) == (5, 3)
     assert next_id((5, 2), 4) == (5, 3)
@@ -107,7 +107,7 @@ def test_an_id_is_read_with_and_without_its_number() -> None:
     assert written_id((12, 3)) == b"12-3"
 
 
-def test_what_is_trimmed_is_claimed_by_nobody() -> None:
+def test_a_trimmed_entry_is_not_claimed() -> None:
     stream = Stream()
     stream.add_group(b"g", b"0")
     group = stream.groups[b"g"]
@@ -168,7 +168,7 @@ def test_a_claim_takes_large_entries_few_at_a_time(topic: Topic) -> None:
     assert (len(first.ids), first.next_in, len(second.ids)) == (4, 0, 2)
 
 
-def test_a_claim_looks_at_large_entries_that_its_filter_passes_over_few_at_a_time(topic: Topic) -> None:
+def test_a_claim_reads_large_entries_that_its_filter_skips_few_at_a_time(topic: Topic) -> None:
     topic.publish(*("x" * (1 << 20) for _ in range(6)))
 
     claimed = topic.claim("archive", feed=("0", "region", "eu"))
@@ -222,7 +222,7 @@ def test_headers_of_an_entry_without_a_body_are_headers(topic: Topic) -> None:
     assert topic.claim("us", feed=("0", "region", "us")).ids == []  # of a name twice, the last counts
 
 
-def test_what_is_no_text_is_written_out(topic: Topic) -> None:
+def test_bytes_that_are_not_text_are_escaped(topic: Topic) -> None:
     topic.run(
         topic_ops.publish(topic.keys, [Publication(("body", "1", "header:a", b"\xff", "key", b"\xfe"))], FOR_EVER)
     )
@@ -235,7 +235,7 @@ def test_what_is_no_text_is_written_out(topic: Topic) -> None:
 # --- order, and places
 
 
-def test_what_is_due_enters_before_what_is_published_then(topic: Topic) -> None:
+def test_a_due_publish_enters_before_the_next_one(topic: Topic) -> None:
     topic.publish_later(5, "due")
     topic.clock.set_us(NOW + 6 * SECOND)
 
@@ -265,7 +265,7 @@ def test_a_thousand_enter_in_a_call(topic: Topic) -> None:
     assert [len(topic.read(limit=5000).entries) for _ in range(2)] == [1000, 1500]
 
 
-def test_a_reading_is_bounded_in_bytes_also_of_what_had_waited(topic: Topic) -> None:
+def test_a_read_is_bounded_in_bytes_even_for_delayed_publishes(topic: Topic) -> None:
     for number in range(8):
         topic.publish_later(5, f"{number}" + "x" * 1_000_000)
     topic.clock.set_us(NOW + 6 * SECOND)
@@ -313,7 +313,7 @@ def test_nothing_is_freed_that_a_group_reads_again(freeing: Topic) -> None:
     assert freeing.bodies() == [b"1", b"2", b"3"]
 
 
-def test_a_claim_frees_nothing_that_it_hands_out_again(freeing: Topic) -> None:
+def test_a_claim_frees_nothing_that_it_delivers_again(freeing: Topic) -> None:
     freeing.publish("1", "2")
     freeing.claim("archive", 1)
     freeing.clock.set_us(NOW + 60 * SECOND)
@@ -324,7 +324,7 @@ def test_a_claim_frees_nothing_that_it_hands_out_again(freeing: Topic) -> None:
     assert freeing.stats().groups[0].pending == 2
 
 
-def test_a_claim_frees_what_nobody_needs_every_half_lease(freeing: Topic) -> None:
+def test_a_claim_frees_unneeded_entries_every_half_lease(freeing: Topic) -> None:
     freeing.publish("1")
     freeing.claim("archive", feed=("$",))
     freeing.claim("archive")
@@ -341,7 +341,7 @@ def test_a_claim_frees_what_nobody_needs_every_half_lease(freeing: Topic) -> Non
 # --- names
 
 
-def test_topics_are_no_queues_and_groups_are_neither(topic: Topic) -> None:
+def test_topics_are_not_queues_and_groups_are_neither(topic: Topic) -> None:
     topic.claim("archive")
 
     assert topic.engine.topics("duly") == ["events"]
@@ -360,7 +360,7 @@ def test_a_deleted_topic_is_named_no_more(topic: Topic) -> None:
 
 
 class Waiters:
-    """Who waits for something of the topic behind a position, and who was called."""
+    """Readers that wait behind a position of the topic, and those that were called."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
@@ -397,7 +397,7 @@ def test_an_entry_wakes_a_member_of_each_group_and_all_readers(topic: Topic, wai
     assert sorted(waiters.called) == ["ann", "bob", "cy", "dee", "eve"]
 
 
-def test_what_a_group_gets_back_wakes_its_members_only(topic: Topic, waiters: Waiters) -> None:
+def test_a_message_that_a_group_gets_back_wakes_its_members_only(topic: Topic, waiters: Waiters) -> None:
     topic.publish("1")
     held = topic.claim("archive")
     waiters.wait("ann", "archive")
@@ -435,7 +435,7 @@ def test_a_group_whose_clock_is_ahead_of_its_topic_waits_for_a_delayed_publish(t
     assert waiters.called == []
 
 
-def test_what_is_let_in_by_one_group_wakes_the_others(topic: Topic, waiters: Waiters) -> None:
+def test_a_delayed_publish_that_one_group_lets_in_wakes_the_others(topic: Topic, waiters: Waiters) -> None:
     topic.publish_later(5, "soon")
     waiters.wait("cy", "billing")
     topic.clock.set_us(NOW + 6 * SECOND)
@@ -446,7 +446,7 @@ def test_what_is_let_in_by_one_group_wakes_the_others(topic: Topic, waiters: Wai
 
 
 @pytest.mark.parametrize("event", ["publish", "resume", "seek"])
-def test_what_happens_between_a_claim_and_the_wait_is_not_missed(topic: Topic, waiters: Waiters, event: str) -> None:
+def test_a_change_between_a_claim_and_the_wait_is_not_missed(topic: Topic, waiters: Waiters, event: str) -> None:
     keys = topic.group("archive")
     if event == "resume":
         topic.run(ops.pause(keys, "me"))
@@ -467,7 +467,7 @@ def test_what_happens_between_a_claim_and_the_wait_is_not_missed(topic: Topic, w
     assert waiters.called == ["ann"]
 
 
-def test_nobody_is_woken_by_what_he_knows(topic: Topic, waiters: Waiters) -> None:
+def test_no_waiter_is_woken_by_an_entry_that_it_knows(topic: Topic, waiters: Waiters) -> None:
     topic.publish("1")
     topic.claim("archive")
 
@@ -477,7 +477,7 @@ def test_nobody_is_woken_by_what_he_knows(topic: Topic, waiters: Waiters) -> Non
     assert waiters.called == []
 
 
-def test_who_waits_no_longer_is_not_called(topic: Topic) -> None:
+def test_a_waiter_that_was_removed_is_not_called(topic: Topic) -> None:
     topic.claim("archive")
     called: list[int] = []
     callback = lambda: called.append(1)  # noqa: E731
@@ -505,7 +505,7 @@ def test_a_thread_waits_for_an_entry(topic: Topic) -> None:
     assert woken == [True]
 
 
-async def test_a_task_that_waits_is_told_of_an_entry_that_is_there(topic: Topic) -> None:
+async def test_a_waiting_task_is_woken_for_an_entry_that_is_there(topic: Topic) -> None:
     carrier = link.MemoryLink(topic.engine)
     reading = carrier.run(topic_ops.read(topic.keys, "$", 1))
     topic.publish("1")
@@ -514,7 +514,7 @@ async def test_a_task_that_waits_is_told_of_an_entry_that_is_there(topic: Topic)
     assert not await carrier.await_for_entry(topic.keys, topic.read("$").position, 0)
 
 
-def test_a_repeated_publish_adds_nothing_and_wakes_nobody(topic: Topic, waiters: Waiters) -> None:
+def test_a_repeated_publish_adds_nothing_and_wakes_no_reader(topic: Topic, waiters: Waiters) -> None:
     call = topic_ops.publish(topic.keys, [Publication(("body", "1"))], FOR_EVER)
     ids = topic.engine.call(call, b"other", 1)
     topic.claim("archive")

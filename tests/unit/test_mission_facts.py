@@ -28,7 +28,7 @@ def queue() -> duly.Queue:
     return duly.Duly("memory://").queue("orders", lease=10)
 
 
-def test_each_message_tells_when_it_was_sent_when_it_was_leased_and_its_deadline(
+def test_each_message_shows_when_it_was_sent_when_it_was_leased_and_its_deadline(
     frozen: Clock, queue: duly.Queue
 ) -> None:
     """000-11: a fence is the time of the claim."""
@@ -79,7 +79,7 @@ def test_a_producer_goes_on_while_a_consumer_finishes_nothing(queue: duly.Queue)
     assert [delivery.body for delivery in queue.receive(1000, wait=0)] == list(range(1000))
 
 
-def test_ids_sort_by_the_time_at_which_they_were_made_whoever_made_them() -> None:
+def test_ids_of_all_processes_sort_by_their_time() -> None:
     """001-5."""
     makers = [IdMaker(random.Random(seed).randbytes(11)) for seed in range(20)]
     moments = [1_790_000_000_000 + 7 * number for number in range(2000)]
@@ -112,7 +112,7 @@ STOCK = [("set", 10), ("take", 5), ("read", 0), ("take", 2), ("read", 0), ("set"
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_set_and_what_is_deducted_is_right_by_key_whoever_works(frozen: Clock, seed: int) -> None:
+def test_stock_changes_of_a_key_are_applied_in_order_by_any_consumer(frozen: Clock, seed: int) -> None:
     """001-2: four consumers take what they get, fail as they like, and get round to it in any order."""
     chance, left, read = random.Random(seed), dict[str, int](), list[tuple[str, int]]()
     queue = duly.Duly("memory://").queue("stock", retry=duly.Retry(attempts=1000))
@@ -203,5 +203,5 @@ def section(page: str, heading: str) -> str:
         pytest.param("docs/guide.md", "Audit", r"finds what other programs did to the keys", id="003-22 the exception"),
     ],
 )  # fmt: skip
-def test_the_documentation_says(page: str, heading: str, words: str) -> None:
+def test_the_documentation_has_the_words(page: str, heading: str, words: str) -> None:
     assert re.search(words, section(page, heading), re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""What was probably meant is found, without comparing with every name that there is."""
+"""The name that was probably meant is found, without comparing with every name."""
 
 import difflib
 import random
@@ -24,7 +24,7 @@ def test_nothing_is_offered_where_nothing_is_near() -> None:
 
 
 def test_few_names_are_compared_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To compare two long names takes milliseconds, and everybody else waits meanwhile."""
+    """To compare two long names takes milliseconds, and all other tasks wait."""
     letters, compared = random.Random(7), list[int]()
     known = ["".join(letters.choices("abcdef", k=128)) for _ in range(3000)]
     compare = difflib.get_close_matches

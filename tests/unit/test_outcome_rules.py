@@ -1,4 +1,4 @@
-"""What an outcome means, for workers and for `with d:` alike."""
+"""The meaning of outcomes, for workers and for `with d:` alike."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -65,7 +65,7 @@ def test_any_other_error_is_a_retry_with_it(error: BaseException) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_coroutine_that_nobody_awaits_is_no_success() -> None:
+def test_a_coroutine_that_was_not_awaited_is_not_a_success() -> None:
     async def work() -> None: ...
 
     decision = decision_of_return(work())
@@ -74,7 +74,7 @@ def test_a_coroutine_that_nobody_awaits_is_no_success() -> None:
     assert "async def" in str(decision.error)
 
 
-def test_anything_to_await_is_no_success() -> None:
+def test_an_awaitable_is_not_a_success() -> None:
     class Later(Awaitable[None]):
         def __await__(self) -> Any: ...
 
@@ -136,7 +136,7 @@ def test_outcomes_that_cannot_be_assigned_are_retries(value: Any) -> None:
         (4, None, ("dead", "failed at attempt 4")),
     ],
 )
-def test_the_policy_decides_what_follows_a_failure(attempt: int, delay: float | None, decision: Any) -> None:
+def test_the_policy_decides_the_outcome_of_a_failure(attempt: int, delay: float | None, decision: Any) -> None:
     assert after_failure(Retry(delays=[10, 20]), attempt, delay) == decision
 
 
@@ -187,7 +187,7 @@ def test_a_delay_that_no_number_can_hold_is_the_longest() -> None:
     assert after_defer(0.0, DeferPolicy(factor=1e300), 1_000) == ("defer", 0.0)
 
 
-def test_with_a_limit_a_message_is_dead_that_was_deferred_so_often() -> None:
+def test_a_message_that_was_deferred_up_to_the_limit_is_dead() -> None:
     policy = DeferPolicy(limit=2)
 
     assert [after_defer(5.0, policy, n)[0] for n in range(4)] == ["defer", "defer", "reject", "reject"]
@@ -196,7 +196,7 @@ def test_with_a_limit_a_message_is_dead_that_was_deferred_so_often() -> None:
     assert after_defer(5.0, policy._replace(reason="lock 'a' was busy"), 3)[1] == "deferred 3 times: lock 'a' was busy"
 
 
-def test_a_defer_says_what_was_in_the_way() -> None:
+def test_a_defer_has_a_reason() -> None:
     shared = Defer(5, factor=2, max=60, limit=3)
 
     decision = decision_of_error(shared.because("lock 'a' was busy"))
@@ -224,7 +224,7 @@ def test_a_defer_that_did_not_call_its_base_is_read() -> None:
     assert decision_of_error(Own()) == Decision("defer", 7.0)
 
 
-# What is kept of errors
+# Stored errors
 
 
 def test_an_error_is_described_with_its_traceback() -> None:
@@ -251,7 +251,7 @@ def test_an_error_that_cannot_be_shown_is_named() -> None:
     assert described(Shy()) == ("Shy", "")
 
 
-def test_what_is_kept_is_bounded_and_can_be_stored() -> None:
+def test_the_stored_error_is_bounded_and_can_be_stored() -> None:
     text, trace = described(ValueError("\ud800" + "x" * 100_000))
 
     assert text.startswith("ValueError: \\ud800xxx")

@@ -21,7 +21,7 @@ def test_a_command_is_written(command: list[bytes | str | int], written: bytes) 
 
 
 def test_an_interrupt_while_numbers_are_written_is_an_exception() -> None:
-    """The library below writes numbers with a call that runs signal handlers, and does not look whether one raised."""
+    """The library below writes numbers with a call that runs signal handlers, and does not check whether one raised."""
     command: list[bytes | str | int] = [b"EVALSHA"]
     for number in range(20):
         command += (b"x", 12345 + number)

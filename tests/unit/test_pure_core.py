@@ -48,5 +48,5 @@ def test_an_impure_import_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["datetime.now(UTC)", "datetime.datetime.utcnow()", "date.today()"])
-def test_a_look_at_the_clock_is_found(text: str) -> None:
+def test_a_read_of_the_clock_is_found(text: str) -> None:
     assert list(clocks_read_in(ast.parse(text)))

@@ -1,4 +1,4 @@
-"""What a worker says of itself, and what is read of it."""
+"""The heartbeat of a worker, written and read."""
 
 import json
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ def _fields() -> dict[str, object]:
     return fields
 
 
-def test_what_was_written_is_read_and_silence_is_added() -> None:
+def test_a_written_heartbeat_is_read_with_its_silence() -> None:
     reply = [NOW, b"box:7:abc", NOW - 2 * SECOND, written_info(INFO)]
 
     assert read_workers(reply) == [
@@ -61,7 +61,7 @@ def test_a_worker_that_never_asked_has_no_last_poll() -> None:
     assert worker.last_poll is None
 
 
-def test_a_beat_from_the_future_is_no_negative_silence() -> None:
+def test_a_heartbeat_from_the_future_counts_as_no_silence() -> None:
     (worker,) = read_workers([NOW, b"a", NOW + SECOND, written_info(INFO)])
 
     assert (worker.last_beat, worker.last_poll) == (0.0, 0.5)
@@ -88,7 +88,7 @@ def test_fields_of_a_later_version_are_ignored() -> None:
         json.dumps(_fields() | {"started_at": "2026-13-02T03:04:05Z"}).encode(),
     ],
 )
-def test_what_cannot_be_read_is_left_out(stored: bytes) -> None:
+def test_an_unreadable_worker_is_left_out(stored: bytes) -> None:
     good = written_info(INFO)
 
     workers = read_workers([NOW, b"a", NOW, good, b"b", NOW, stored, b"c", NOW, good])
@@ -96,7 +96,7 @@ def test_what_cannot_be_read_is_left_out(stored: bytes) -> None:
     assert [worker.id for worker in workers] == ["a", "c"]
 
 
-def test_a_name_that_is_no_text_is_left_out() -> None:
+def test_a_name_that_is_not_text_is_left_out() -> None:
     assert read_workers([NOW, b"\xff", NOW, written_info(INFO)]) == []
 
 
@@ -110,5 +110,5 @@ def test_the_registry_has_a_name_that_no_queue_can_have() -> None:
         checked_name(queue_of_key("duly", keys.key("meta")))
 
 
-def test_a_call_says_what_it_is_about() -> None:
+def test_a_call_names_its_subject() -> None:
     assert ops.workers(RegistryKeys("duly")).title == "workers on the registry of workers"

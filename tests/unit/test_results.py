@@ -47,7 +47,7 @@ def test_a_result_is_a_letter_and_a_text(value: Any, packed: str) -> None:
 
 
 @pytest.mark.parametrize("value", [Point(1), Model(x=1), Struct(1)], ids=lambda value: type(value).__name__)
-def test_an_object_is_what_it_is_in_json(value: Any) -> None:
+def test_an_object_is_packed_as_its_json(value: Any) -> None:
     assert unpacked_result(packed_result(value, 100)) == {"x": 1}
 
 
@@ -71,7 +71,7 @@ def test_no_result_is_none() -> None:
     ],
     ids=["object", "infinity", "large", "large bytes", "a model that raises"],
 )
-def test_what_cannot_be_kept_is_the_reason(value: Any, why: str) -> None:
+def test_a_result_that_cannot_be_kept_has_a_reason(value: Any, why: str) -> None:
     packed = packed_result(value, 100)
 
     assert why in (refusal_of(packed) or "")
@@ -80,17 +80,17 @@ def test_what_cannot_be_kept_is_the_reason(value: Any, why: str) -> None:
         unpacked_result(packed)
 
 
-def test_what_just_fits_is_kept() -> None:
+def test_a_result_that_just_fits_is_kept() -> None:
     assert refusal_of(packed_result("x" * 98, 100)) is None
     assert refusal_of(packed_result(b"x" * 100, 100)) is None
 
 
 @pytest.mark.parametrize("packed", ["j{", "b!", "bA", "z1"])
-def test_what_cannot_be_read_is_said(packed: str) -> None:
+def test_an_unreadable_result_raises(packed: str) -> None:
     with pytest.raises(CodecError, match=r"damaged|unknown"):
         unpacked_result(packed)
 
 
-def test_the_errors_say_who_must_act() -> None:
+def test_the_errors_name_the_side_that_must_act() -> None:
     assert issubclass(NotFinished, TimeoutError)
     assert HandlerFailed("text").message is None

@@ -1,4 +1,4 @@
-"""The arithmetic of schedules: runs, clocks that are put forward and back, what is caught up, what is refused."""
+"""The arithmetic of schedules: runs, clocks that are put forward and back, catching up, and bad input."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -106,7 +106,7 @@ CHANGES = {
 @pytest.mark.parametrize(
     "cron", ["30 2 * * *", "*/20 * * * *", "0 */3 * * *", "15 1-3 * * *", "*/10 2 * * *", "0 0 * * *"]
 )
-def test_whoever_asks_at_any_time_gets_the_same_runs(zone: str, cron: str) -> None:
+def test_the_runs_are_the_same_from_any_start(zone: str, cron: str) -> None:
     runs = calendar(cron, zone)
     for day in CHANGES[zone]:
         begin = us(f"{day}T00:00:00+00:00")
@@ -157,7 +157,7 @@ def test_in_new_york_a_time_of_day_that_comes_twice_is_one_run() -> None:
 
 
 @pytest.mark.parametrize("minute", range(0, 60, 7))
-def test_whoever_asks_in_the_second_of_both_hours_gets_no_run_of_the_first(minute: int) -> None:
+def test_a_start_in_the_second_of_both_hours_gets_no_run_of_the_first(minute: int) -> None:
     """The clocks show 1:xx for the second time: 1:30 and 1:45 are over."""
     asked = us(f"2026-11-01T01:{minute:02d}:00-05:00")
     runs = calendar("30,45 1 * * *", NEW_YORK)
@@ -166,7 +166,7 @@ def test_whoever_asks_in_the_second_of_both_hours_gets_no_run_of_the_first(minut
     assert runs.newest(asked - 12 * HOUR, asked) == us("2026-11-01T01:45:00-04:00")
 
 
-def test_in_new_york_what_follows_the_time_that_passes_comes_in_both_hours() -> None:
+def test_in_new_york_an_expression_that_follows_elapsed_time_runs_in_both_hours() -> None:
     after = us("2026-11-01T00:45:00-04:00")
 
     assert local(calendar("30 * * * *", NEW_YORK).after(after), NEW_YORK, 3) == [
@@ -183,7 +183,7 @@ def test_in_new_york_what_follows_the_time_that_passes_comes_in_both_hours() -> 
     ]
 
 
-def test_in_berlin_what_the_clocks_show_twice() -> None:
+def test_in_berlin_the_hour_that_the_clocks_show_twice() -> None:
     after = us("2026-10-24T12:00:00+02:00")
 
     assert local(calendar("30 2 * * *", BERLIN).after(after), BERLIN, 2) == ["10-25 02:30+0200", "10-26 02:30+0100"]
@@ -205,8 +205,8 @@ def test_an_interval_knows_no_clocks() -> None:
 @pytest.mark.parametrize("zone", [NEW_YORK, BERLIN])
 @pytest.mark.parametrize("cron", ["30 1 * * *", "30 2 * * *", "*/15 * * * *", "15 */2 * * *", "0 2,3 * * *"])
 @pytest.mark.parametrize("days", [(3, 6), (3, 27), (10, 23), (10, 30)], ids=str)
-def test_each_run_is_sent_for_once_however_the_looks_fall(zone: str, cron: str, days: tuple[int, int]) -> None:
-    """Through the nights in which clocks change, with looks at odd times: all runs, none twice."""
+def test_each_run_is_sent_once_at_any_times_of_polling(zone: str, cron: str, days: tuple[int, int]) -> None:
+    """Through the nights in which clocks change, polled at odd times: all runs, none twice."""
     runs = calendar(cron, zone)
     begin = us_of(datetime(2026, *days, tzinfo=UTC))
     end = begin + 4 * DAY
@@ -228,7 +228,7 @@ def test_each_run_is_sent_for_once_however_the_looks_fall(zone: str, cron: str, 
     assert sent == expected
 
 
-# What is caught up
+# Catching up
 
 
 def test_one_sends_for_the_newest_run_only() -> None:
@@ -239,7 +239,7 @@ def test_all_sends_for_each_run() -> None:
     assert choose(Interval(30), "all", 0, 100) == ([30, 60, 90], 90, 120)
 
 
-def test_all_sends_for_a_bounded_number_of_runs_and_looks_again_at_once() -> None:
+def test_all_sends_a_bounded_number_of_runs_and_checks_again_at_once() -> None:
     now = 30 * (SENT_AT_ONCE + 5)
     first = choose(Interval(30), "all", 0, now)
     second = choose(Interval(30), "all", first.after, now)
@@ -264,11 +264,11 @@ def test_without_a_run_nothing_is_sent(catch_up: str) -> None:
 
 
 @pytest.mark.parametrize("catch_up", ["one", "skip", "all"])
-def test_a_clock_behind_what_was_dealt_with_sends_nothing(catch_up: str) -> None:
+def test_a_clock_behind_the_last_run_sends_nothing(catch_up: str) -> None:
     assert choose(Interval(30), catch_up, 90, 35) == ([], 90, 120)
 
 
-def test_a_calendar_that_is_over_is_never_looked_at_again() -> None:
+def test_a_calendar_that_is_over_is_never_checked_again() -> None:
     class Over:
         def after(self, us: int) -> Iterator[int]:
             return iter(())
@@ -280,7 +280,7 @@ def test_a_calendar_that_is_over_is_never_looked_at_again() -> None:
     assert choose(Over(), "all", 5, 10) == ([], 5, NEVER)
 
 
-# What is refused
+# Bad input
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_a_calendar_that_is_over_is_never_looked_at_again() -> None:
         ({"every": 5, "catch_up": ["one"]}, "catch_up must be"),
     ],
 )
-def test_what_makes_no_schedule_is_refused(given: dict[str, Any], complaint: str) -> None:
+def test_an_invalid_schedule_is_refused(given: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         checked_plan(given.get("cron"), given.get("every"), given.get("tz", "UTC"), given.get("catch_up", "one"), 1.7e9)
 
@@ -431,7 +431,7 @@ def test_a_plan_that_this_process_cannot_follow_is_recognised(plan: Plan) -> Non
         plan.timetable  # noqa: B018
 
 
-def test_the_message_of_a_run_is_the_body_with_its_options_and_says_which_run_it_is() -> None:
+def test_the_message_of_a_run_has_the_body_its_options_and_the_run() -> None:
     part = part_of({"a": 1}, key="k", priority=3, ttl=60, headers={"x": "y"}, retry=duly.Retry(attempts=2))
     plan = Plan(None, 30 * SECOND, "UTC", "all", part)
 
@@ -452,7 +452,7 @@ def test_the_message_of_a_run_is_the_body_with_its_options_and_says_which_run_it
     assert datetime.fromisoformat(later["duly-slot"]) == moment_of(60 * SECOND + 5)
 
 
-def test_a_view_tells_all_there_is() -> None:
+def test_a_view_has_all_fields() -> None:
     plan = checked_plan("0 3 * * *", None, BERLIN, "skip", 0).with_part(part_of({"a": 1}))
     now = us("2026-07-01T00:00:00+00:00")
 
@@ -473,7 +473,7 @@ def test_a_view_tells_all_there_is() -> None:
     assert (paused.paused, paused.next_at, paused.last_slot) == (True, None, None)
 
 
-def test_a_view_of_a_zone_that_is_unknown_here_says_no_next_run() -> None:
+def test_a_view_of_a_zone_that_is_unknown_here_has_no_next_run() -> None:
     found = schedules.view("orders", "report", row_of(Plan("0 3 * * *", 0, "Mars/X", "one", part_of("a"))), 0)
 
     assert found is not None

@@ -1,4 +1,4 @@
-"""The comment that opens a script is a grammar, and what it says is written as Lua."""
+"""The comment that opens a script is a grammar, which is written as Lua."""
 
 import pytest
 
@@ -8,13 +8,13 @@ from duly._lua.header_writer import BadName
 
 
 def header(*lines: str) -> Header:
-    return parsed("\n".join(["--[[", "take -- take what is due.", "", *lines, "]]", ""]))
+    return parsed("\n".join(["--[[", "take -- take due messages.", "", *lines, "]]", ""]))
 
 
 SETTLES = header(
     "KEYS     call, msgs, leases, meta",
     "ARGV     sequence  text",
-    "         keep      row     count, age: microseconds, bytes; -1 is no bound",
+    "         keep      row     count, age: microseconds, bytes; -1: no bound",
     "         settles*  rows    id, fence, delay: microseconds",
 )
 STORE = header(
@@ -52,7 +52,7 @@ def test_a_line_that_is_indented_further_belongs_to_the_one_above() -> None:
     assert found[0].columns == ("id", "when", "part")
 
 
-def test_rows_behind_the_first_have_no_place_of_their_own() -> None:
+def test_rows_behind_the_first_have_no_fixed_position() -> None:
     found = header("ARGV     targets*  rows  is_own, size", "         messages*  rows  id, part")
 
     assert [argument.at for argument in found.arguments] == [1, 0]
@@ -90,18 +90,18 @@ def declared(of: Header, code: str, *, of_group: bool = False) -> list[str]:
     return header_writer.declarations(of, code, of_group=of_group).splitlines()
 
 
-def test_only_what_is_used_has_a_name() -> None:
+def test_only_used_keys_and_arguments_have_names() -> None:
     assert declared(STORE, "return 1") == []
     assert declared(STORE, "return f(LEASED)") == ["local LEASED = KEYS[2]"]
     assert declared(STORE, "return f(MSGS, DEAD)") == ["local MSGS, _, DEAD = unpack(KEYS, 1, 3)"]
 
 
 @pytest.mark.parametrize("code", ["x.limit = 1", "{ limit = 1 }", "f('limit')", FUNCTION])
-def test_a_field_a_text_and_a_parameter_are_no_use_of_a_name(code: str) -> None:
+def test_a_field_a_text_and_a_parameter_do_not_use_a_name(code: str) -> None:
     assert declared(STORE, code) == []
 
 
-def test_a_function_with_a_name_of_its_own_does_not_hide_other_uses() -> None:
+def test_a_function_with_a_local_name_does_not_hide_other_uses() -> None:
     code = FUNCTION + "local function h()\n  local is_last = 1\n  g(is_last)\nend\nf(limit)"
 
     assert declared(STORE, code) == ["local limit = ARGV[2]", "limit = tonumber(limit)"]
@@ -143,7 +143,7 @@ def test_a_group_has_names_for_the_keys_of_its_topic() -> None:
     assert declared(STORE, "f(OTHERS)", of_group=True)[-1] == "local OTHERS = { unpack(KEYS, 4 + #digits, #KEYS - 7) }"
 
 
-def test_the_record_of_a_call_is_kept_for_an_hour_unless_the_caller_says_how_long() -> None:
+def test_the_record_of_a_call_is_kept_for_an_hour_or_as_long_as_the_caller_asks() -> None:
     lock = header("KEYS     call", "ARGV     sequence  text", "         kept_ms   number")
 
     assert declared(SETTLES, "f(kept_ms)") == ["local kept_ms = 3600000"]
@@ -214,7 +214,7 @@ def test_a_script_lets_a_full_server_drain_and_answers_a_repeated_call() -> None
     ]
 
 
-def test_a_script_may_answer_a_repeated_call_itself() -> None:
+def test_a_script_may_answer_a_repeated_call() -> None:
     assert header_writer.prologue(header("KEYS     call, leases", "REPEATS  the messages are read again")) == ""
     assert header_writer.prologue(header("KEYS     leases")) == ""
 

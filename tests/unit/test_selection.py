@@ -102,7 +102,7 @@ def test_a_letter_is_not_meant(given: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("given", [{"error": "*"}, {"key": "*"}, {"headers": {"tenant": "acme"}}], ids=str)
-def test_what_a_letter_does_not_have_is_not_matched(given: dict[str, Any]) -> None:
+def test_a_field_that_a_letter_lacks_does_not_match(given: dict[str, Any]) -> None:
     assert not duly.Where(**given).matches(BARE)
     assert duly.Where(reason="poison").matches(BARE)
 
@@ -114,7 +114,7 @@ def test_a_star_stands_for_anything(pattern: str, key: str) -> None:
 
 
 def test_many_stars_take_no_time() -> None:
-    """Who tries all divisions of such a text does not come to an end."""
+    """To try all divisions of such a text would take forever."""
     assert not duly.Where(reason="*a" * 100 + "*b").matches(replace(LETTER, reason="a" * 10_000))
 
 
@@ -152,7 +152,7 @@ async def _later(_: Message) -> bool:
 
 
 @pytest.mark.parametrize("given", ["x", 5, ["a"], _later, duly.Where])
-def test_what_selects_nothing_is_refused(given: Any) -> None:
+def test_a_filter_that_selects_nothing_is_refused(given: Any) -> None:
     with pytest.raises(duly.UsageError, match="where"):
         selection_of(given)
 

@@ -87,11 +87,11 @@ def test_arguments_arrive_as_they_were(source: str, args: tuple[Any, ...], kwarg
     assert carried(task, *args, **kwargs) == Bound(task.function, args, kwargs)
 
 
-def test_without_annotation_an_argument_is_what_json_gives() -> None:
+def test_an_argument_without_annotation_is_the_json_value() -> None:
     assert carried(made("def work(a, b)"), Order(1), (1, 2)).args == ({"number": 1}, [1, 2])
 
 
-def test_plain_values_of_the_right_shape_are_arguments_too() -> None:
+def test_plain_values_of_the_right_shape_are_arguments_as_well() -> None:
     assert carried(made("def work(order: Order)"), {"number": 1}).args == (Order(1),)
 
 
@@ -140,7 +140,7 @@ MISFITS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("source", "args", "kwargs", "problem"), MISFITS)
-def test_what_a_sender_may_not_send_a_worker_does_not_take(
+def test_arguments_that_a_sender_refuses_are_refused_by_a_worker(
     source: str, args: tuple[Any, ...], kwargs: dict[str, Any], problem: str
 ) -> None:
     task = made(source)
@@ -172,7 +172,7 @@ def test_a_name_that_json_cannot_carry_is_refused() -> None:
         ("def work(*a: Delivery)", "task 'work': a cannot be"),
     ],
 )
-def test_annotations_of_no_use_are_told_before_anything_is_sent(source: str, problem: str) -> None:
+def test_unusable_annotations_are_refused_before_anything_is_sent(source: str, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         made(source).encoded((1,), {})
 
@@ -205,7 +205,7 @@ def test_the_worker_gives_the_delivery(
     assert call.function(*call.args, **call.kwargs) == seen
 
 
-# What a message asks for
+# Options of a message
 
 
 def test_a_task_that_is_not_here_is_unknown() -> None:
@@ -435,7 +435,7 @@ def test_hooks_are_kept_in_order(app: Duly, occasion: str, function: Any) -> Non
     assert getattr(app._definitions.hooks, occasion) == [function, other]
 
 
-def test_a_queue_has_hooks_of_its_own(app: Duly) -> None:
+def test_a_queue_has_its_own_hooks(app: Duly) -> None:
     @app.queue("orders").on_dead
     async def tell(message: Message) -> None: ...
 
@@ -447,7 +447,7 @@ def test_a_queue_has_hooks_of_its_own(app: Duly) -> None:
 
 
 @pytest.mark.parametrize("occasion", ["before", "after", "on_error"])
-def test_hooks_beside_the_handler_are_plain_functions(app: Duly, occasion: str) -> None:
+def test_hooks_of_a_queue_are_plain_functions(app: Duly, occasion: str) -> None:
     async def hook(d: Any, other: Any = None) -> None: ...
 
     with pytest.raises(UsageError, match=f"{occasion} .*hook must be a plain function"):
@@ -470,7 +470,7 @@ def test_a_hook_that_cannot_be_called_is_refused(app: Duly, occasion: str, funct
         getattr(app, occasion)(function)
 
 
-def test_what_is_no_function_is_no_hook(app: Duly) -> None:
+def test_a_value_that_is_not_a_function_is_not_a_hook(app: Duly) -> None:
     with pytest.raises(UsageError, match="on_start must be a function"):
         app.on_start(typing.cast("Any", None))
 

@@ -33,7 +33,7 @@ def test_words_of_the_async_side_become_words_of_the_sync_side(source: str, expe
     assert sync(source) == expected + "\n"
 
 
-def test_the_help_of_the_sync_client_says_which_functions_a_timeout_cancels() -> None:
+def test_the_help_of_the_sync_client_names_the_functions_that_a_timeout_cancels() -> None:
     assert "Seconds after which an `async def` is cancelled" in str(duly.Duly.task.__doc__)
 
 

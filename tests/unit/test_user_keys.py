@@ -29,7 +29,7 @@ from duly.testing import clock, user_keys
         ([("SET", "k", 2, "XX")], None),
     ],
 )
-def test_a_key_holds_what_the_commands_made(commands: list[tuple[Any, ...]], held: Any) -> None:
+def test_a_key_holds_the_result_of_its_commands(commands: list[tuple[Any, ...]], held: Any) -> None:
     with duly.Duly("memory://") as app:
         keys = user_keys(app)
         for command in commands:
@@ -67,7 +67,7 @@ def test_a_key_ends_by_the_clock(command: tuple[Any, ...], left: Any) -> None:
             clock.reset()
 
 
-def test_what_is_read_is_a_copy() -> None:
+def test_a_value_that_is_read_is_a_copy() -> None:
     with duly.Duly("memory://") as app:
         keys = user_keys(app)
         keys.run("RPUSH", "k", "a")
@@ -77,7 +77,7 @@ def test_what_is_read_is_a_copy() -> None:
         assert keys.get("k") == [b"a"]
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_a_command_that_does_not_fit_its_key_is_refused() -> None:
     with duly.Duly("memory://") as app:
         keys = user_keys(app)
         keys.run("SADD", "k", "a")

@@ -1,4 +1,4 @@
-"""Every layer has each verb of the table, and says of it what the table says."""
+"""Every layer has each verb of the table, and agrees with the table."""
 
 from pathlib import Path
 from typing import Final
@@ -86,7 +86,7 @@ def test_the_first_script_of_a_verb_raises_its_counter(verb: str) -> None:
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda each: type(each).__name__)
-def test_an_outcome_asks_for_the_verb_that_the_table_says(outcome: object) -> None:
+def test_an_outcome_has_the_verb_of_the_table(outcome: object) -> None:
     (verb,) = (name for name, row in VERBS.items() if row.outcome is type(outcome))
     assert decision_of_return(outcome).verb == verb
     if isinstance(outcome, outcomes.Outcome):

@@ -40,17 +40,17 @@ def test_nothing_is_claimed_ahead_of_slow_handlers() -> None:
     assert ahead_after((10, 9.999, 10.0)) == 0
 
 
-def test_a_few_times_what_is_finished_in_a_round_trip_is_claimed_ahead() -> None:
+def test_a_few_times_the_messages_of_a_round_trip_are_claimed_ahead() -> None:
     """A thousand in a second, a trip of ten milliseconds: ten are finished in each of four trips."""
     assert ahead_after((1000, 0.99, 1.0)) == 40
 
 
-def test_only_what_was_finished_since_the_last_claim_counts() -> None:
+def test_only_messages_finished_since_the_last_claim_count() -> None:
     assert ahead_after((1000, 0.99, 1.0), (1000, 1.99, 2.0)) == 0
     assert ahead_after((0, 0.99, 1.0), (500, 1.99, 2.0)) == 20
 
 
-def test_what_is_claimed_ahead_has_a_bound() -> None:
+def test_the_number_claimed_ahead_has_a_bound() -> None:
     assert ahead_after((10_000_000, 0.5, 1.0)) == MOST_AHEAD
 
 
@@ -77,7 +77,7 @@ def test_a_clock_that_stands_divides_by_nothing() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.floats(0, 10), st.floats(0, 1))))
-def test_what_is_claimed_ahead_is_within_its_bounds(steps: list[tuple[int, float, float]]) -> None:
+def test_the_number_claimed_ahead_is_within_its_bounds(steps: list[tuple[int, float, float]]) -> None:
     pace, finished, now = HandlerPace(0.0), 0, 0.0
     for more, pause, trip in steps:
         finished, asked, now = finished + more, now + pause, now + pause + trip
@@ -145,7 +145,7 @@ def test_messages_count_not_turns() -> None:
     assert abs(counts["a"] - counts["b"]) <= 100
 
 
-def test_who_is_asked_in_vain_keeps_its_turn_without_starving_others() -> None:
+def test_a_queue_that_was_asked_for_nothing_keeps_its_turn_without_starving_others() -> None:
     shares: Shares[Queue] = Shares()
     for each in (HIGH, LOW):
         become_candidates(shares, [each])
@@ -154,14 +154,14 @@ def test_who_is_asked_in_vain_keeps_its_turn_without_starving_others() -> None:
 
 
 @pytest.mark.parametrize("alone", [10, 10_000])
-def test_who_joins_later_has_saved_nothing_up(alone: int) -> None:
+def test_a_queue_that_joins_later_has_no_credit(alone: int) -> None:
     shares: Shares[Queue] = Shares()
     served(shares, [HIGH], alone)
     counts = served(shares, [HIGH, LOW], 400)
     assert abs(counts["high"] - 300) <= 3
 
 
-def test_who_was_away_for_a_while_has_saved_nothing_up() -> None:
+def test_a_queue_that_was_away_for_a_while_has_no_credit() -> None:
     shares: Shares[Queue] = Shares()
     served(shares, [HIGH, LOW], 40)
     served(shares, [LOW], 1000)
@@ -169,7 +169,7 @@ def test_who_was_away_for_a_while_has_saved_nothing_up() -> None:
     assert abs(counts["high"] - 300) <= 3
 
 
-def test_who_took_a_lot_alone_pays_back_its_last_claim_only() -> None:
+def test_a_queue_that_was_served_alone_pays_back_its_last_claim_only() -> None:
     """That one is in hand when the other joins."""
     shares: Shares[Queue] = Shares()
     served(shares, [LOW], 50, count=1000)
@@ -179,7 +179,7 @@ def test_who_took_a_lot_alone_pays_back_its_last_claim_only() -> None:
 
 
 @given(st.dictionaries(st.text(min_size=1), st.integers(1, 1000), min_size=1, max_size=6), st.integers(0, 200))
-def test_nobody_starves(weights: dict[str, int], alone: int) -> None:
+def test_no_queue_starves(weights: dict[str, int], alone: int) -> None:
     queues = [Queue(name, weight) for name, weight in weights.items()]
     shares: Shares[Queue] = Shares()
     served(shares, queues[:1], alone)
@@ -187,7 +187,7 @@ def test_nobody_starves(weights: dict[str, int], alone: int) -> None:
     assert all(counts[queue.name] >= 1 for queue in queues)
 
 
-def test_what_is_free_is_divided_by_weight() -> None:
+def test_free_room_is_divided_by_weight() -> None:
     shares: Shares[Queue] = Shares()
     become_candidates(shares, [HIGH, LOW])
     assert shares.part_of(HIGH, 100) == 75
@@ -212,7 +212,7 @@ def test_of_equals_the_one_that_waits_longest_is_asked() -> None:
     assert shares.first() is a
 
 
-def test_who_is_no_candidate_is_not_asked() -> None:
+def test_a_queue_that_is_not_a_candidate_is_not_asked() -> None:
     shares: Shares[Queue] = Shares()
     become_candidates(shares, [HIGH, LOW])
     shares.remove(HIGH)
@@ -221,10 +221,10 @@ def test_who_is_no_candidate_is_not_asked() -> None:
     assert shares.first() is None
 
 
-# When to look
+# When to poll
 
 
-def test_what_is_due_is_found_once_in_the_order_of_time() -> None:
+def test_due_timers_are_found_once_in_the_order_of_time() -> None:
     timers: Timers[str] = Timers()
     for name, moment in [("b", 2.0), ("c", 3.0), ("a", 1.0)]:
         timers.set(name, moment)
@@ -242,7 +242,7 @@ def test_only_the_last_time_that_was_set_counts() -> None:
     assert (timers.due(5.5), timers.next_at()) == (["a"], 6.0)
 
 
-def test_what_was_cancelled_is_never_due() -> None:
+def test_a_cancelled_timer_is_never_due() -> None:
     timers: Timers[str] = Timers()
     timers.set("a", 1.0)
     timers.cancel("a")
@@ -253,11 +253,11 @@ def test_what_was_cancelled_is_never_due() -> None:
 # When a suspect may run
 
 
-def test_who_holds_nothing_may_take_a_suspect() -> None:
+def test_a_worker_that_holds_nothing_may_take_a_suspect() -> None:
     assert Isolation().allows(0, held=0) == "alone"
 
 
-def test_who_holds_something_may_take_none() -> None:
+def test_a_worker_that_holds_a_message_may_take_no_suspect() -> None:
     assert Isolation().allows(0, held=1) == "none"
 
 
@@ -354,7 +354,7 @@ def test_a_suspect_that_others_come_before_is_not_waited_for_again_at_once() -> 
     assert isolation.allows(170, held=1) is None
 
 
-def test_a_suspect_that_is_seen_again_meanwhile_changes_nothing() -> None:
+def test_a_suspect_that_is_seen_again_in_the_meantime_changes_nothing() -> None:
     isolation = Isolation()
     isolation.passed_over(now=100, lease=30)
     isolation.passed_over(now=120, lease=30)
@@ -378,7 +378,7 @@ def test_without_a_cap_everything_is_renewed() -> None:
     assert allowed.next_end == math.inf
 
 
-def test_what_has_not_begun_is_renewed() -> None:
+def test_a_message_that_has_not_begun_is_renewed() -> None:
     assert allowance(60).split(["a"], 1e9) == (["a"], [])
 
 
@@ -402,15 +402,15 @@ def test_each_has_its_own_end() -> None:
     assert allowed.split(["b"], 95) == ([], ["b"])
 
 
-def test_what_was_never_renewed_ends_a_lease_after_its_beginning() -> None:
-    """It began after the last look, and its cap is shorter than the time between two looks."""
+def test_a_message_that_was_never_renewed_ends_a_lease_after_its_start() -> None:
+    """It began after the last check, and its cap is shorter than the time between two checks."""
     allowed = allowance(1, a=100)
     allowed.split([], 99)
     assert allowed.split(["a"], 109) == ([], [])
     assert allowed.next_end == 130
 
 
-def test_what_was_settled_meanwhile_is_forgotten() -> None:
+def test_a_message_that_was_settled_in_the_meantime_is_forgotten() -> None:
     allowed = allowance(1, a=0)
     allowed.split(["a"], 5)
     assert allowed.next_end == 30
@@ -475,7 +475,7 @@ def test_values_go_in_and_out() -> None:
     assert steps.ends_with(lambda: steps.generator.send(2)) == [1, 2]
 
 
-def test_the_first_pause_is_told_once() -> None:
+def test_the_first_pause_is_reported_once() -> None:
     async def handler() -> None:
         for _ in range(3):
             await Pause()
@@ -527,7 +527,7 @@ def test_errors_come_out(error: BaseException) -> None:
     assert found.value is error
 
 
-def test_an_error_that_is_not_caught_comes_back_out() -> None:
+def test_an_error_that_is_not_caught_is_raised() -> None:
     async def handler() -> None:
         await Pause()
 
@@ -568,7 +568,7 @@ def test_closing_closes_the_coroutine() -> None:
         steps.coroutine.send(None)
 
 
-def test_all_steps_see_the_context_and_nobody_else_does() -> None:
+def test_the_context_is_visible_to_all_steps_and_to_no_other_code() -> None:
     seen: list[str] = []
 
     async def handler() -> None:
@@ -592,7 +592,7 @@ def test_all_steps_see_the_context_and_nobody_else_does() -> None:
     steps.generator.close()
 
 
-def test_what_is_told_at_the_pause_does_not_run_in_the_context() -> None:
+def test_the_callback_of_a_pause_does_not_run_in_the_context() -> None:
     seen: list[str] = []
 
     async def handler() -> None:
@@ -607,7 +607,7 @@ def test_what_is_told_at_the_pause_does_not_run_in_the_context() -> None:
     assert seen == ["outside"]
 
 
-async def test_it_can_be_awaited_beside_others() -> None:
+async def test_several_drivers_can_be_awaited_at_once() -> None:
     async def handler(number: int) -> int:
         VALUE.set(str(number))
         await asyncio.sleep(0.001)

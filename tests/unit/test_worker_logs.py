@@ -1,4 +1,4 @@
-"""The lines that workers log: one each, readable, whatever the values are."""
+"""The lines that workers log: one each, and readable for any values."""
 
 import asyncio
 import contextlib
@@ -86,7 +86,7 @@ def test_long_values_are_cut() -> None:
     assert len(shown(value=list(range(1_000_000)))) < 500
 
 
-def test_a_value_that_holds_itself_is_no_problem() -> None:
+def test_a_value_that_contains_itself_is_logged() -> None:
     endless: list[Any] = []
     endless.append(endless)
 
@@ -172,7 +172,7 @@ def test_json_holds_the_exception() -> None:
     assert json.loads(stream.getvalue())["exception"] == "ValueError: \\udc80"
 
 
-def test_json_of_what_others_log() -> None:
+def test_records_of_other_loggers_are_json() -> None:
     with standard_error() as stream:
         logs.configure("json", "info")
         logging.getLogger("shop").warning("sold %d", 3)
@@ -206,7 +206,7 @@ def test_logging_that_the_user_has_set_up_stays() -> None:
     assert "ours" in stream.getvalue()
 
 
-def test_what_is_not_known_is_told() -> None:
+def test_an_unknown_level_or_format_is_refused() -> None:
     with standard_error():
         with pytest.raises(UsageError, match="log level must be one of debug, info"):
             logs.configure("text", "loud")

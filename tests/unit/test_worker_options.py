@@ -1,4 +1,4 @@
-"""What a worker is told: accepted in several forms, checked when made, handed to other processes."""
+"""Options of a worker: accepted in several forms, checked when made, passed to other processes."""
 
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError
@@ -103,7 +103,7 @@ def test_options_survive_the_way_to_another_process(options: WorkerOptions) -> N
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "7", '{"queues": null, "concurrency": null}'])
-def test_what_is_not_options_is_told(text: str) -> None:
+def test_a_text_that_has_no_options_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="not the options of a worker"):
         WorkerOptions.from_json(text)
 
