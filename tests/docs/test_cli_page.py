@@ -1,4 +1,4 @@
-"""What the pages say of the command line is what it has: every command and option, and nothing else."""
+"""The pages list every command and option of the command line, and no others."""
 
 import functools
 import os
@@ -22,7 +22,7 @@ CLI_PAGES: Final = {"en": ROOT / "docs/cli.md", "zh": ROOT / "docs/zh/cli.md"}
 SHARED_BY_ALL: Final = {"en": "## Shared by all\n", "zh": "## 通用说明\n"}
 TUTORIAL = ROOT / "docs/tutorial.md"
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PAGES.remove(ROOT / "docs/mission.md")  # which also lists what is still to come
+PAGES.remove(ROOT / "docs/mission.md")  # which also lists future features
 
 SHARED: Final = {"--url", "--namespace", "--json"}
 """Described once, for all commands that have all three."""
@@ -38,7 +38,7 @@ PRINTED: Final = {
     "schedule add": ("mail to boss",),
     "topic publish": ("booked tea", "counted tea"),
 }
-"""What the worker of the tutorial prints after a command, and what a reader waits for before the next one."""
+"""Output of the tutorial's worker after a command. A reader waits for it before the next one."""
 
 
 def leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -100,7 +100,7 @@ def test_the_options_of_all_commands_are_described_once(language: str) -> None:
 
 
 def problem_of(line: str) -> str | None:
-    """Tell what is wrong with a command line that a page shows, without what stands for itself in capitals."""
+    """Describe the mistake in a command line of a page, without placeholders in capitals."""
     words = shlex.split(re.split(r"[|><;]| && | # |\s#", line)[0].replace("'", "").replace('"', ""))
     command, rest = ROOT_COMMAND, list(words)
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
@@ -109,11 +109,11 @@ def problem_of(line: str) -> str | None:
         command = command.commands[rest.pop(0)]
     known = options_of(command) | {"--help"}
     unknown = [word for word in rest if word.startswith("--") and word.partition("=")[0] not in known]
-    return f"{unknown[0]} is no option of it" if unknown else None
+    return f"{unknown[0]} is not an option of it" if unknown else None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_command_lines_of_a_page_name_what_there_is(page: Path) -> None:
+def test_command_lines_of_a_page_name_existing_commands(page: Path) -> None:
     shown = [block or inline for block, inline in COMMAND_LINE.findall(page.read_text())]
 
     assert [(line, problem) for line in shown if (problem := problem_of(line))] == []
@@ -135,7 +135,7 @@ def test_a_false_command_line_is_found(line: str, is_wrong: bool) -> None:
 
 
 def given_shop(folder: Path) -> dict[str, str]:
-    """Write the module of the tutorial, and return the environment of somebody who follows it."""
+    """Write the module of the tutorial, and return the environment of a reader who follows it."""
     folder.joinpath("shop.py").write_text("\n".join(SHOP_BLOCK.findall(TUTORIAL.read_text())))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DULY_")}
     path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
@@ -152,7 +152,7 @@ def run_block(block: str, folder: Path, environment: Mapping[str, str]) -> str:
 
 
 def has_happened(block: str, log: Path, mails: duly.Queue) -> bool:
-    """Whether the worker has done what the tutorial says of a block."""
+    """Whether the worker has printed the output that the tutorial shows for a block."""
     printed = log.read_text()
     is_dead = "touch outage" not in block or mails.stats().dead == 1
     return is_dead and all(text in printed for name, texts in PRINTED.items() if name in block for text in texts)
@@ -160,7 +160,7 @@ def has_happened(block: str, log: Path, mails: duly.Queue) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_shell_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+def test_the_shell_of_the_tutorial_prints_the_documented_output(tmp_path: Path) -> None:
     environment = given_shop(tmp_path)
     blocks = SH_BLOCK.findall(TUTORIAL.read_text())
     start = next(index for index, block in enumerate(blocks) if block.startswith("duly worker"))

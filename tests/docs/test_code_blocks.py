@@ -1,4 +1,4 @@
-"""What the documentation shows is true: its code runs, its examples run, its links lead somewhere."""
+"""The documentation is true: its code runs, its examples run, its links lead somewhere."""
 
 import os
 import re
@@ -68,7 +68,7 @@ def reader(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 def has_other_code(page: Path) -> bool:
-    """Tell whether a page has code of its own. Chinese pages call what their English ones call, which is compared."""
+    """Return whether a page has its own code. Chinese pages make the calls of the English ones, which is compared."""
     return bool(blocks_of(page)) and (IS_WHOLE or "zh" not in name_of(page))
 
 
@@ -153,7 +153,7 @@ def test_a_test_that_a_page_names_in_a_link_is_in_the_file() -> None:
 
 
 def test_both_languages_show_the_same_code() -> None:
-    """Comments and texts are translated; what is called is the same."""
+    """Comments and texts are translated; the calls are the same."""
     pairs = [("README.md", "README.zh-CN.md")]
     chinese_pages = [page.relative_to(ROOT / "docs/zh") for page in sorted((ROOT / "docs/zh").rglob("*.md"))]
     pairs += [(f"docs/{page}", f"docs/zh/{page}") for page in chinese_pages]
@@ -173,7 +173,7 @@ def test_both_languages_show_the_same_code() -> None:
         pytest.param("09_tasks.py", "text_message.later(", id="a text message some minutes later"),
         pytest.param("03_delay_and_cancel.py", "closing.cancel(", id="an order closed unless it is paid"),
         pytest.param("22_order.py", "key=item", id="changes of the stock in order"),
-        pytest.param("23_limits.py", "max_in_flight=4", id="so many at once over all workers"),
+        pytest.param("23_limits.py", "max_in_flight=4", id="four at once over all workers"),
         pytest.param("24_realtime_and_archive.py", 'handler(group="archive"', id="one message, computed and archived"),
         pytest.param("25_late_group.py", 'statistics.seek("beginning")', id="a group that goes back"),
     ],

@@ -49,7 +49,7 @@ redisson, celery, arq = load("42_drain_redisson"), load("43_drain_celery"), load
 
 
 class Killed(BaseException):
-    """The end of the process, as far as a drain can tell."""
+    """The end of the process, for a drain."""
 
 
 class Fuse:
@@ -300,7 +300,7 @@ def test_drains_of_one_list_at_the_same_time_share_it(url: str, queue_name: str)
         assert sorted(map(int, map(str, consume(queue)))) == list(range(200))
 
 
-def test_a_take_whose_reply_was_lost_takes_nothing_more(url: str, queue_name: str) -> None:
+def test_a_take_with_a_lost_reply_takes_nothing_more(url: str, queue_name: str) -> None:
     with redis.Redis.from_url(old_url(url)) as old:
         old.lpush(queue_name, "a", "b")
         take = old.register_script(lists.TAKE)
@@ -359,7 +359,7 @@ def test_the_time_of_a_sorted_set_is_kept_in_seconds_or_milliseconds(url: str, q
             assert abs(each.due_at.timestamp() - later) < 0.01
 
 
-def test_what_comes_from_delayqueue_waits_between_attempts_as_the_queue_does(url: str, queue_name: str) -> None:
+def test_messages_from_delayqueue_wait_between_attempts_by_the_policy_of_the_queue(url: str, queue_name: str) -> None:
     with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
         queue = app.queue(queue_name, retry=duly.Retry(attempts=9, first=700, jitter=0))
         old.set(f"dp:{queue_name}:msg:1", "one")
@@ -376,7 +376,7 @@ def test_what_comes_from_delayqueue_waits_between_attempts_as_the_queue_does(url
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_drain_that_finds_nothing_says_so(
+def test_a_drain_that_finds_nothing_reports_it(
     case: Case, url: str, queue_name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
@@ -459,7 +459,7 @@ def test_celery_expiry_and_priority_are_kept(url: str, queue_name: str) -> None:
     assert queue.stats().expired == 1
 
 
-def test_what_celery_workers_of_other_queues_hold_is_left_to_them(url: str, queue_name: str) -> None:
+def test_messages_that_celery_workers_of_other_queues_hold_are_left_to_them(url: str, queue_name: str) -> None:
     with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
         queue = app.queue(queue_name)
         prefix = f"{queue_name}:"
@@ -481,10 +481,10 @@ def broken_envelopes() -> dict[str, bytes]:
         "no text": b"\xff\x00",
         "a list": b"[]",
         "no headers": b'{"x": 1}',
-        "an eta that is no time": with_header("eta", "soon"),
+        "an eta that is not a time": with_header("eta", "soon"),
         "an eta that is a number": with_header("eta", 17),
-        "a body that is no list": json.dumps({**whole, "body": "bnVsbA=="}).encode(),
-        "a body that is no base64": json.dumps({**whole, "body": "?"}).encode(),
+        "a body that is not a list": json.dumps({**whole, "body": "bnVsbA=="}).encode(),
+        "a body that is not base64": json.dumps({**whole, "body": "?"}).encode(),
         "no delivery tag": json.dumps({**whole, "properties": {"body_encoding": "base64"}}).encode(),
     }
 
@@ -585,7 +585,7 @@ def test_arq_jobs_keep_their_times_and_those_without_a_new_name_stay(url: str, q
 
 
 def test_no_drain_reads_a_pickle(url: str, queue_name: str) -> None:
-    """A pickle is a program: reading one of an old system would run whatever somebody has put there."""
+    """A pickle is a program: reading one of an old system would run any code that it contains."""
     for example in sorted((ROOT / "examples").glob("4[0-4]_*.py")):
         assert "pickle" not in example.read_text()
     with redis.Redis.from_url(old_url(url)) as old, duly.Duly(url) as app:
@@ -594,5 +594,7 @@ def test_no_drain_reads_a_pickle(url: str, queue_name: str) -> None:
         with pytest.raises(ValueError, match="cannot be decoded"):
             lists.drain(old, queue_name, app.queue(queue_name))
 
-        assert list(old.hgetall(f"{queue_name}:moving").values()) == [pickle.dumps({"to": "ann"})]  # kept, for a look
+        assert list(old.hgetall(f"{queue_name}:moving").values()) == [
+            pickle.dumps({"to": "ann"})
+        ]  # kept, for inspection
         old.delete(f"{queue_name}:moving")

@@ -53,7 +53,7 @@ def due_us(queue: duly.Queue, id_: str) -> int:
     return (message.due_at - EPOCH) // timedelta(microseconds=1)
 
 
-# Orders that nobody pays
+# Unpaid orders
 
 
 @of("26")
@@ -187,7 +187,7 @@ def test_a_killed_consumer_loses_no_account_and_copies_none(example: Any, clock:
 
 
 @of("28")
-def test_a_consumer_that_comes_back_late_cannot_put_a_second_copy_in(example: Any, clock: Clock) -> None:
+def test_a_late_consumer_cannot_send_a_second_copy(example: Any, clock: Clock) -> None:
     circle = example.circle_of(example.app)
     circle.send({"account": "wechat-1"})
     [slow] = circle.receive(wait=0)
@@ -214,7 +214,7 @@ def test_an_account_is_checked_again_after_the_pause(example: Any, clock: Clock)
 
 
 @of("22")
-async def test_the_stock_of_an_item_is_changed_in_order_whatever_fails(example: Any) -> None:
+async def test_the_stock_of_an_item_is_changed_in_order_despite_failures(example: Any) -> None:
     await example.change_stock()
 
     await awork_off(example.app, advance=HOUR)
@@ -230,7 +230,7 @@ async def test_the_stock_of_an_item_is_changed_in_order_whatever_fails(example: 
 
 
 @of("16")
-async def test_an_order_that_finds_the_lock_taken_comes_back_and_spends_no_attempt(example: Any) -> None:
+async def test_an_order_that_finds_the_lock_taken_is_redelivered_and_spends_no_attempt(example: Any) -> None:
     async with example.app.lock("stock:book", ttl=600):
         await example.orders.send({"item": "book"})
         await example.orders.send({"item": "lamp"})
@@ -272,7 +272,7 @@ def test_a_flask_app_sends_now_and_for_later(example: Any) -> None:
 
 
 @of("29")
-def test_a_flask_app_cancels_what_it_sent(example: Any) -> None:
+def test_a_flask_app_cancels_its_message(example: Any) -> None:
     browser = example.web.test_client()
     ids = browser.post("/orders", json={"id": 1, "user": "ann"}).get_json()
 
@@ -283,7 +283,7 @@ def test_a_flask_app_cancels_what_it_sent(example: Any) -> None:
 
 
 @of("29")
-def test_a_flask_app_refuses_what_cannot_be_sent(example: Any) -> None:
+def test_a_flask_app_refuses_an_invalid_message(example: Any) -> None:
     answer = example.web.test_client().post("/orders", json={"id": 1, "user": "a" * (1 << 20)})
 
     assert answer.status_code == 422
@@ -303,7 +303,7 @@ async def test_a_fastapi_app_sends(example: Any) -> None:
 
 
 @of("14")
-async def test_a_fastapi_app_refuses_what_is_no_mail(example: Any) -> None:
+async def test_a_fastapi_app_refuses_an_invalid_mail(example: Any) -> None:
     status, _ = await asked(example.web, "/mails", {"to": "ann"})
 
     assert status == 422

@@ -1,4 +1,4 @@
-"""The table of what explain() says is what it says: each row is a sentence that comes, and no sentence is missing."""
+"""The table of explain() is complete: each row is a sentence that occurs, and none is missing."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ TURN = r"(?:, first in line|, behind \d+ others?)"
 
 
 def pattern_of(row: str) -> re.Pattern[str]:
-    """Make a pattern of a row: `<anything>`, any number, and either way to say whose turn it is."""
+    """Make a pattern of a row: `<anything>`, any number, and both forms of the position in the line."""
     pattern = re.escape(row)
     for shown in (", first in line", ", behind 7 others"):
         pattern = pattern.replace(re.escape(shown), TURN)
@@ -33,7 +33,7 @@ def app() -> Iterator[duly.Duly]:
 
 
 def sentences(app: duly.Duly) -> Iterator[str]:
-    """Bring messages into every state that explain() tells apart, and ask."""
+    """Bring messages into every state that explain() distinguishes, and call it."""
     later = app.queue("later")
     yield later.explain(later.send("later", delay=60))
     yield later.explain("nobody")

@@ -1,4 +1,4 @@
-"""What the page about HTTP says is what is served: every operation is listed and shown, and answers as it says."""
+"""The page about HTTP is true: every operation is listed and shown, and answers as documented."""
 
 import json
 import re
@@ -106,7 +106,7 @@ async def client(app: duly.AsyncDuly) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def fresh_receipt(app: duly.AsyncDuly, client: httpx.AsyncClient) -> str:
-    """Take order-18, wherever it is by now, as somebody does who has read so far."""
+    """Take order-18 in any state, as a reader does at this point of the page."""
     orders = app.queue("orders")
     await orders.cancel("order-18", running=True)
     await orders.send({"order": 18}, id="order-18", priority=9)
@@ -139,7 +139,7 @@ def is_like(shown: Any, given: Any) -> bool:
     return type(shown) is type(given) and shown == given
 
 
-async def test_every_call_is_answered_as_the_page_says(app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_every_call_is_answered_as_documented(app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     wrong, receipt = [], ""
     for line, answer in SHOWN.findall(PAGES["en"].read_text()):
         call = Call(line)
@@ -172,7 +172,7 @@ DEEP: Final = json.loads("[" * 202 + "]" * 202)
         (7, "GET", "/messages?after=" + "a" * 8192, None),
     ],
 )
-async def test_what_is_over_a_limit_is_answered_as_the_page_says(
+async def test_a_request_over_a_limit_is_answered_as_documented(
     page: str, client: httpx.AsyncClient, row: int, method: str, path: str, content: object
 ) -> None:
     section = page.partition("`max_message_bytes=`")[2]

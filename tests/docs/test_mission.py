@@ -12,7 +12,7 @@ TEST = re.compile(r"(tests/[\w/]+\.py)((?:::\w+)+)")
 
 
 def problems(text: str, root: Path = ROOT) -> list[str]:
-    """Return what is wrong with the list: doubled ids, ticks without a test, tests that do not exist."""
+    """Return the mistakes of the list: doubled ids, ticks without a test, tests that do not exist."""
     lines = [match for line in text.splitlines() if (match := LINE.match(line))]
     ids = [line["id"] for line in lines]
     found = [f"{one}: more than one line" for one in sorted(set(ids)) if ids.count(one) > 1]

@@ -1,4 +1,4 @@
-"""The tables of options in the guide, and what help() says of them, are what the code has."""
+"""The tables of options in the guide and the texts of help() match the code."""
 
 import dataclasses
 import inspect
@@ -65,7 +65,7 @@ def test_a_table_has_the_options_of_the_code_with_their_defaults(name: str) -> N
 )
 def test_editors_and_type_checkers_know_the_same_options(options: type, keywords: type) -> None:
     declared = {each.name: each.type for each in dataclasses.fields(options)}
-    del declared["type"]  # a parameter of its own: it decides what a queue is for type checkers
+    del declared["type"]  # a separate parameter: it decides the type of a queue for type checkers
 
     assert get_type_hints(keywords) == {**declared, "max_message_bytes": int | None}  # None: that of the app
 
@@ -79,7 +79,7 @@ def test_an_app_takes_the_options_that_are_listed(colour: type[duly.Duly | duly.
 
 
 @pytest.mark.parametrize("kind", DOCUMENTED, ids=lambda kind: kind.__name__)
-def test_help_says_once_what_each_option_means(kind: type) -> None:
+def test_help_explains_each_option_once(kind: type) -> None:
     said = re.findall(r"^- `(\w+)`: (.*?)(?=^- |\Z)", inspect.getdoc(kind) or "", re.MULTILINE | re.DOTALL)
 
     assert [name for name, _ in said] == [each.name for each in dataclasses.fields(kind)]

@@ -1,4 +1,4 @@
-"""The README keeps what it says: its first screen runs as printed, its figures are measured, and it stays short."""
+"""The README is true: its first screen runs as printed, its figures are measured, and it stays short."""
 
 import json
 import os

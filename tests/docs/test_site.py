@@ -120,7 +120,7 @@ def test_styles_load_nothing_from_elsewhere(site: Path) -> None:
     assert [style.name for style in styles if OF_STYLES.search(style.read_text())] == []
 
 
-def test_what_is_loaded_from_elsewhere_is_found() -> None:
+def test_external_resources_of_a_page_are_found() -> None:
     html = '<a href="https://a.example"></a><script src="//b.example/x.js"></script><link rel=x href=https://c.example>'
 
     assert loaded_from_elsewhere(html) == ["//b.example/x.js", "https://c.example"]
@@ -138,7 +138,7 @@ def test_what_is_loaded_from_elsewhere_is_found() -> None:
             "a.md", "[x](https://a.example/../b)", "[x](https://a.example/../b)", id="an address stays a link"
         ),
         pytest.param("a.md", "see [this](../examples/1.py).", "see this (`examples/1.py`).", id="a file is named"),
-        pytest.param("a.md", "[`a.lua`](../src/a.lua)", "`a.lua`", id="a name that is shown is not said twice"),
+        pytest.param("a.md", "[`a.lua`](../src/a.lua)", "`a.lua`", id="a name that is shown is not repeated"),
         pytest.param("zh/a.md", "[速度](../../README.zh-CN.md#速度)", "速度 (`README.zh-CN.md`)", id="an anchor goes"),
         pytest.param("a.md", "[`x[0]`](../a.py) [b](b.md)", "`x[0]` (`a.py`) [b](b.md)", id="brackets in brackets"),
         pytest.param(

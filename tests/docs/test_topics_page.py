@@ -1,4 +1,4 @@
-"""The page about topics compares what there is, and says when something else is better."""
+"""The page about topics compares tools, and names cases for other tools."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def test_both_languages_compare_the_same_number_of_things() -> None:
 
 
 @pytest.mark.parametrize("page", GUIDANCE)
-def test_the_page_says_when_something_else_is_better(page: str) -> None:
+def test_the_page_names_cases_for_other_tools(page: str) -> None:
     _, *rows = table_of(page, GUIDANCE[page])
     better = [row[0] for row in rows if row[1]]
 

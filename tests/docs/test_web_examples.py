@@ -1,4 +1,4 @@
-"""The examples of the dashboard and the HTTP API do what they say: over sockets, on a real server."""
+"""The examples of the dashboard and the HTTP API work: over sockets, on a real server."""
 
 import asyncio
 import importlib.util
@@ -44,7 +44,7 @@ class Served:
     url: str
     app: duly.Duly
     poll_limit: PollLimit
-    """Who waits at it."""
+    """The callers that wait at it."""
 
 
 @pytest.fixture
@@ -117,7 +117,9 @@ def ask(served: Served, path: str, body: object) -> Any:
     return answer.json()
 
 
-def test_what_goes_in_at_one_door_comes_out_at_the_others(served: Served, server: StartedServer) -> None:
+def test_a_message_sent_through_one_interface_is_received_through_the_others(
+    served: Served, server: StartedServer
+) -> None:
     orders = served.app.queue("orders")
     orders.send("from the library")
     asyncio.run(send_async(served.app, "from asyncio"))
@@ -144,7 +146,7 @@ async def send_async(app: duly.Duly, body: str) -> None:
         await other.queue("orders").send(body)
 
 
-def test_a_receive_over_http_waits_for_what_is_sent_meanwhile(served: Served) -> None:
+def test_a_receive_over_http_waits_for_a_later_message(served: Served) -> None:
     orders = served.app.queue("orders")
     with ThreadPoolExecutor() as threads:
         asked = threads.submit(ask, served, "/queues/orders/receive", {"limit": 1, "wait": 20})
@@ -156,12 +158,12 @@ def test_a_receive_over_http_waits_for_what_is_sent_meanwhile(served: Served) ->
 
 
 def consumer(name: str) -> list[str]:
-    """Tell how a consumer of the examples is run."""
+    """Return the command that runs a consumer of the examples."""
     return [node() if name.endswith(".mjs") else sys.executable, str(EXAMPLES / name)]
 
 
 def failed(name: str, url: str, token: str) -> str:
-    """Run a consumer that cannot work, and give what it says."""
+    """Run a consumer that cannot work, and return its output."""
     variables = {**os.environ, "DULY_DASHBOARD_URL": url, "DULY_DASHBOARD_TOKEN": token}
     done = subprocess.run(consumer(name), env=variables, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
@@ -169,7 +171,7 @@ def failed(name: str, url: str, token: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["31_http_consumer.py", "32_http_consumer.mjs"])
-def test_a_program_whose_token_is_wrong_says_what_the_dashboard_said(served: Served, name: str) -> None:
+def test_a_program_with_a_wrong_token_prints_the_error_of_the_dashboard(served: Served, name: str) -> None:
     said = failed(name, served.url, "another-token")
 
     assert said.endswith("this token is not known to this dashboard\n")
@@ -178,14 +180,14 @@ def test_a_program_whose_token_is_wrong_says_what_the_dashboard_said(served: Ser
 
 
 @pytest.mark.parametrize("name", ["31_http_consumer.py", "32_http_consumer.mjs"])
-def test_a_program_without_a_dashboard_says_where_it_looked_for_one(name: str) -> None:
+def test_a_program_without_a_dashboard_prints_the_address_that_it_tried(name: str) -> None:
     said = failed(name, "http://127.0.0.1:1", TOKEN)
 
     assert "http://127.0.0.1:1" in said
     assert len(said.splitlines()) == 1
 
 
-def test_what_the_pages_have_to_make_numbers_move_does(server: StartedServer) -> None:
+def test_the_traffic_examples_of_the_pages_change_the_numbers(server: StartedServer) -> None:
     pages = [EXAMPLES.parent / name for name in ("docs/dashboard.md", "docs/zh/dashboard.md")]
     shown = [re.findall(r"^python - <<'END'\n(.*?)^END$", page.read_text(), re.MULTILINE | re.DOTALL) for page in pages]
     program, declared = shown[0][0], "duly.Duly()"
@@ -202,7 +204,7 @@ def test_what_the_pages_have_to_make_numbers_move_does(server: StartedServer) ->
 
 
 def test_the_python_consumer_needs_nothing_but_the_standard_library() -> None:
-    """Up to where it starts a dashboard of its own."""
+    """Up to the line that starts its own dashboard."""
     text = (EXAMPLES / "31_http_consumer.py").read_text().partition("# From here on")[0]
     imported = {
         line.split()[1].partition(".")[0] for line in text.splitlines() if line.startswith(("import ", "from "))

@@ -1,4 +1,4 @@
-"""What the pages about workers list is what the code has."""
+"""The lists of the pages about workers match the code."""
 
 import ast
 import re

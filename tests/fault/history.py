@@ -1,8 +1,8 @@
-"""What happened in a fault run, as a history of events, and the checks H1 to H12 that judge it.
+"""The history of events of a fault run, and the checks H1 to H12 that judge it.
 
 An operation has three outcomes, as with Jepsen: `ok`, `fail` (surely not done) and `info` (unknown: a timeout,
 a lost reply). Filing an unknown as `fail` hides bugs, so `Recorder.operation` files every error as `info`
-unless told that it is a refusal, and an invoke without an outcome (its process was killed) counts as `info`.
+unless it is declared a refusal, and an invoke without an outcome (its process was killed) counts as `info`.
 
 Times: `server_us` is the server's clock as the operation itself returned it. Where an event has none, all
 events are placed by the monotonic window [invoked, returned] in which the server must have acted; a check
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 Type = Literal["invoke", "ok", "fail", "info"]
 
 FINISHES = frozenset({"ack", "cancel", "reject", "dead", "expire"})
-"""After these the message does not come again. `dead` is what was found in the dead letters at the drain."""
+"""After these the message is not redelivered. `dead` are the dead letters that the drain found."""
 FOUND = frozenset({"dead", "expire"})
-"""Not done by a client but found out later, so at a time that nobody knows."""
+"""Not done by a client but found later, so at an unknown time."""
 GIVES_BACK = frozenset({"retry", "defer", "recycle", "release"})
 """After these it comes again, as it should."""
 SETTLES = GIVES_BACK | {"ack", "reject"}
@@ -67,16 +67,16 @@ class Event:
     lease_us: int | None = None
     """For claim and extend: for how long from now the lease was granted."""
     digest: str | None = None
-    """Of the body, to tell that what came out is what went in."""
+    """Of the body, to check that it arrives unchanged."""
     note: str | None = None
 
     def line(self) -> str:
-        """Return the event as one line of JSON, without what is None."""
+        """Return the event as one line of JSON, without fields that are None."""
         return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
 
 
 class Recorder:
-    """Records the events of one process or thread, in memory or in a file of its own. Threads may share it.
+    """Records the events of one process or thread, in memory or in its own file. Threads may share it.
 
     With a path each event is one append to the file, made before `record` returns: a kill -9 loses none.
     """
@@ -106,7 +106,7 @@ class Recorder:
 
         The block may call what it is given, once for each message, with the fields that the reply brought
         (`done(id=..., fence=...)`); without that call it is `ok` with the fields of the invoke. An error in
-        `refusals` is `fail`; any other, even an interrupt, is `info`: nobody knows.
+        `refusals` is `fail`; any other, even an interrupt, is `info`: the outcome is unknown.
         """
         invoked_ns = time.monotonic_ns()
         targets: Sequence[str | None] = ids or (None,)
@@ -145,7 +145,7 @@ class Recorder:
 
 
 def _unfinished(events: Sequence[Event]) -> list[Event]:
-    """Return an `info` for each invoke that has no outcome: its process died, so nobody knows."""
+    """Return an `info` for each invoke that has no outcome: its process died, so the outcome is unknown."""
     open_invokes: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
     for event in sorted(events, key=lambda event: event.mono_ns):
         if event.id is None:
@@ -191,7 +191,7 @@ class History:
 
     @cached_property
     def has_server_time(self) -> bool:
-        """Whether every successful operation on a message says when the server did it."""
+        """Whether every successful operation on a message has the server's time."""
         return all(
             event.server_us is not None
             for event in self.events
@@ -245,7 +245,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class TotalQueue:
-    """Jepsen's record of a queue, over ids. Fewer acknowledged than attempts is no fault: replies get lost.
+    """Jepsen's record of a queue, over ids. Fewer acknowledged than attempts is not a fault: replies get lost.
 
     Two sends of one id are one message here. A message is out when it was finished or found dead, or when
     the outcome of its ack is unknown; a delivery alone is not enough, its holder may have died.
@@ -303,7 +303,7 @@ def assert_clean(report: Report, *, most: int = 20) -> None:
 
 
 def total_queue(history: History) -> TotalQueue:
-    """Count what went in and what came out. The queue must have been drained."""
+    """Count sent and delivered messages. The queue must have been drained."""
     attempted = _ids(history.select("send", type="invoke"))
     acknowledged = _ids(history.select("send"))
     out = _ids(history.select(*FINISHES)) | _ids(history.select("ack", "cancel", "reject", type="info"))
@@ -334,7 +334,7 @@ def check_h1_nothing_lost(history: History) -> list[Violation]:
 
 
 def check_h2_nothing_invented(history: History) -> list[Violation]:
-    """What came out went in, was not refused, and has the same body."""
+    """A delivered message was sent, was not refused, and has the same body."""
     found = [
         Violation("H2", f"{one} was never sent", tuple(history.by_id[one]))
         for one in sorted(total_queue(history).unexpected)
@@ -439,7 +439,7 @@ def check_h6_nothing_after_finish(history: History) -> list[Violation]:
 
 
 def _is_revived(history: History, end: Event, claim: Event) -> bool:
-    """Say whether the id may have been brought back in between. Its first send made what was finished."""
+    """Return whether the id may have been sent again in between. Its first send made the finished message."""
     revivals = [*history.known(claim.id, {"send"})[1:], *history.known(claim.id, {"redrive"})]
     return any(history.maybe_before(event, claim) and not history.surely_before(event, end) for event in revivals)
 
@@ -464,7 +464,7 @@ def check_h7_one_live_holder(history: History) -> list[Violation]:
 
 
 def _share_time(history: History, first: Event, second: Event) -> bool:
-    """Say whether both surely held at one moment, whichever came first where that is open."""
+    """Return whether both surely held at one moment, in either order where that is open."""
 
     def overtakes(holder: Event, other: Event) -> bool:
         return history.window(other)[1] < _sure_hold_end(history, holder)
@@ -490,7 +490,7 @@ def _lease_end(history: History, claim: Event) -> float:
 def _sure_hold_end(history: History, claim: Event) -> float:
     """Return until when the message was surely this claim's: its lease, or its settle if that is earlier.
 
-    A settle at a time that nobody knows may have come right after the claim.
+    A settle at an unknown time may have come right after the claim.
     """
     end = _lease_end(history, claim)
     for event in history.known(claim.id, SETTLES | {"cancel"}):
@@ -557,7 +557,7 @@ def _out_of_order(history: History, key: str, earlier: Event, later: Event) -> l
 
 
 def check_h10_conserved(history: History, left: int) -> list[Violation]:
-    """What was accepted is finished, or still there: `left` is what the queue says it holds, dead included."""
+    """An accepted message is finished, or still stored: `left` has the messages of the queue, dead included."""
     ends = FINISHES - {"dead", "reject"}
     finished = _ids(history.select(*ends))
     accepted = _ids(history.select("send"))

@@ -1,8 +1,8 @@
 """A RESP-aware TCP proxy that loses replies, cuts requests and falls silent on command.
 
 It knows where each command and each reply ends, so a fault hits an exact point: before the server saw the
-command, in the middle of it, after the server executed it, or after the client had the reply. What is done
-to a command is decided by a `Policy`; a fault counts in `policy.fired` only once it has really happened.
+command, in the middle of it, after the server executed it, or after the client had the reply. A `Policy`
+decides the action for each command; a fault counts in `policy.fired` only once it has really happened.
 
 Law: up to the faulted command a connection behaves as if the proxy were not there. Replies to earlier
 commands of a pipeline are delivered first, and later commands of it are held back, so the outcome of every
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 
 SETUP_COMMANDS = frozenset({"HELLO", "CLIENT", "AUTH", "SELECT", "PING"})
-"""What clients say to get and keep a connection. No policy sees these: they carry no message."""
+"""Commands that open and keep a connection. No policy sees these: they carry no message."""
 
 SCRIPT_COMMANDS = frozenset({"EVALSHA", "EVAL"})
 
@@ -36,7 +36,7 @@ STREAMING_COMMANDS = frozenset({"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITO
 """After one of these, replies no longer answer commands one by one: the connection is pumped unread."""
 
 
-# --- What a policy sees and says ---------------------------------------------------------------------------
+# --- Input and output of a policy --------------------------------------------------------------------------
 
 
 class Stage(Enum):
@@ -89,7 +89,7 @@ class Cut:
 class Delay:
     """Hold the request (BEFORE) or the reply (EXECUTED) for a while.
 
-    A delayed request arrives even when the client has left meanwhile, as it would on a slow wire.
+    A delayed request arrives even if the client has left in the meantime, as it would on a slow wire.
     """
 
     seconds: float
@@ -127,7 +127,7 @@ class Fault:
 
     @property
     def was_refused(self) -> bool:
-        """Whether the server answered with an error (NOSCRIPT, say), so that the command did nothing."""
+        """Whether the server answered with an error, for example NOSCRIPT, so that the command did nothing."""
         return self.reply is not None and self.reply[:1] in {b"-", b"!"}
 
 
@@ -306,7 +306,7 @@ class Frames:
                 return False
         elif kind in _WIDTHS:
             self._need += max(int(buffer[at + 1 : line_end]), 0) * _WIDTHS[kind]
-            # An attribute is no value: the reply that it describes follows it.
+            # An attribute is not a value: the reply that it describes follows it.
             self._need += kind == _ATTRIBUTE
         self._need -= 1
         self._at = end
@@ -374,7 +374,7 @@ class _Link:
         self._forget_if_over()
 
     def cut(self) -> None:
-        """Close both sides; what was already passed on still arrives."""
+        """Close both sides; bytes that were already passed on still arrive."""
         self._cancel_timer()
         self._client.close()
         self._leave()
@@ -498,7 +498,7 @@ class _Link:
             self._settle_flow()
 
     def _pass_before_cut(self, command: Command, action: Cut) -> None:
-        """Hand on what the stage says has still passed."""
+        """Pass on the bytes that the stage lets through."""
         if action.stage is Stage.MID_FRAME and self._server is not None:
             self._server.write(command.frame[: min(action.after_bytes, len(command.frame) - 1)])
         if action.stage is Stage.REPLIED and self._held_reply is not None:
@@ -588,7 +588,7 @@ class _ServerSide(asyncio.Protocol):
 
 
 class Proxy:
-    """Listens on a free loopback port and pumps to one server, in a thread of its own.
+    """Listens on a free loopback port and pumps to one server, in its own thread.
 
     `policy` may be replaced at any time; the next command meets the new one. Close it, or use it in a `with`
     block: afterwards no thread, socket or loop of it is left, and an error in a policy is raised.

@@ -21,7 +21,7 @@ AHEAD_NS: Final = time.time_ns() - time.monotonic_ns()
 class RecordedQueue:
     """Sends, claims and settles one queue, and records each message of each call.
 
-    A body is a text of its own, so that the history can tell whether what came out is what went in.
+    Each body is unique, so that the history can check that it arrives unchanged.
     """
 
     def __init__(self, queue: Queue, recorder: Recorder, lease: float) -> None:
@@ -30,7 +30,7 @@ class RecordedQueue:
         self.lease = lease
 
     def send(self, body: str, **options: Any) -> str:
-        """Send one message. Give it an id of your own where the send may fail: else nobody knows which it was."""
+        """Send one message. Give it an id where the send may fail: otherwise its id is unknown."""
         began = time.monotonic_ns()
         if "id" in options:
             with self.recorder.operation("send", options["id"], digest=body):
@@ -63,7 +63,7 @@ class RecordedQueue:
         return found
 
     def ack_many(self, deliveries: Sequence[Delivery]) -> None:
-        """Ack what one claim brought. A lost lease is an error: nobody in these tests takes that long."""
+        """Ack the messages of one claim. A lost lease is an error: no consumer in these tests takes that long."""
         if deliveries:
             with self.recorder.operation("ack", *(each.id for each in deliveries), fence=deliveries[0].fence):
                 lost = self.queue.ack_many(deliveries)
@@ -78,7 +78,7 @@ class RecordedQueue:
                 done(lease_us=round(args[0] * 1e6))
 
     def cancel(self, message_id: str) -> None:
-        """Cancel what is surely there."""
+        """Cancel a message that surely exists."""
         with self.recorder.operation("cancel", message_id):
             assert self.queue.cancel(message_id, running=True)
 

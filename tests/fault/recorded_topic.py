@@ -1,7 +1,7 @@
 """A topic and its groups whose every operation goes into histories, for processes that get killed.
 
-A message is known by its body, a text of its own: the id of a delayed publish is not that of its entry. Each group is
-judged by itself, as if it were a queue: its history has all that was published and what its members did.
+A message is known by its unique body: the id of a delayed publish is not that of its entry. Each group is
+judged separately, as if it were a queue: its history has all publishes and the calls of its members.
 """
 
 from __future__ import annotations

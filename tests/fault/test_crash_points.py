@@ -152,7 +152,7 @@ SENT: Final = ("a", "b")
 
 
 class Consumer:
-    """A process that consumes through a proxy of its own, and dies of the proxy's fault."""
+    """A process that consumes through its own proxy, and dies of the proxy's fault."""
 
     def __init__(self, server: Server, queue_name: str, directory: Path, policy: Policy) -> None:
         self.paths = [directory / f"{queue_name}-{part}.jsonl" for part in ("test", "consumer")]
@@ -176,7 +176,7 @@ class Consumer:
         os.kill(self._process.pid, signal.SIGKILL)
 
     def end(self) -> int:
-        """Wait for the end of the process, and tell its status."""
+        """Wait for the end of the process, and return its status."""
         _, errors = self._process.communicate(timeout=60)
         assert not errors, errors.decode()
         self._proxy.close()
@@ -185,7 +185,7 @@ class Consumer:
         return self._process.returncode
 
     def drain(self, app: duly.Duly) -> History:
-        """Take what is left, and return all that happened."""
+        """Receive the remaining messages, and return the whole history."""
         queue = app.queue(self.name)
         recorded = RecordedQueue(queue, self.recorder, LEASE)
 

@@ -1,4 +1,4 @@
-"""`durable=` tells the truth: a confirmation is worth something, and what is not confirmed is said so."""
+"""`durable=` is true: a confirmed message survives, and a missing confirmation raises."""
 
 import os
 import shutil
@@ -80,7 +80,7 @@ def test_fsync_is_not_confirmed_by_a_server_that_syncs_every_second(kind: Kind, 
         assert set(caught.value.ids) == stored_ids(queue)
 
 
-def test_fsync_is_not_confirmed_by_a_server_that_does_not_tell_its_settings(kind: Kind, queue_name: str) -> None:
+def test_fsync_is_not_confirmed_by_a_server_that_hides_its_settings(kind: Kind, queue_name: str) -> None:
     with Server(kind, ALWAYS) as server:
         with redis.Redis.from_url(server.url) as client:
             client.acl_setuser("app", enabled=True, passwords=["+secret"], keys="*", commands=["+@all", "-config"])
@@ -182,7 +182,7 @@ def test_a_call_repeated_after_a_lost_reply_is_confirmed_once_it_is_safe(queue_n
 
 
 class PowerSupply:
-    """What a server has synced, by the shim's record; cutting the power leaves no more than that."""
+    """The data that a server has synced, by the shim's record; cutting the power leaves no more than that."""
 
     def __init__(self, directory: Path) -> None:
         if not shutil.which("gcc"):
@@ -218,7 +218,7 @@ def test_a_power_failure_takes_no_message_whose_fsync_was_confirmed(queue_name: 
             with duly.Duly(server.url) as app, redis.Redis.from_url(server.url) as client:
                 queue = app.queue(queue_name)
                 confirmed += queue.send_many(range(50), durable="fsync")
-                client.config_set("appendfsync", "no")  # what follows is at the mercy of the kernel
+                client.config_set("appendfsync", "no")  # later writes are at the mercy of the kernel
                 hoped_for += queue.send_many(range(50))
             lost += supply.cut(server)
             server.start()
@@ -226,4 +226,4 @@ def test_a_power_failure_takes_no_message_whose_fsync_was_confirmed(queue_name: 
             kept = stored_ids(app.queue(queue_name))
     assert set(confirmed) <= kept
     assert lost, "the power failures took nothing: they show nothing"
-    assert set(hoped_for) - kept, "what nobody waited for was kept: this was no power failure"
+    assert set(hoped_for) - kept, "unconfirmed messages were kept: this was not a power failure"

@@ -28,7 +28,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
 
 
-def test_a_new_connection_looks_again(
+def test_a_new_connection_checks_again(
     server: Server, queue_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(connections, "_CHECK_EVICTION_EVERY", 0.0)
@@ -49,7 +49,7 @@ def test_a_new_connection_looks_again(
         assert "no longer evicts keys" in caplog.text
 
 
-def test_an_app_that_accepts_it_says_nothing(
+def test_an_app_that_accepts_eviction_logs_nothing(
     server: Server, queue_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(connections, "_CHECK_EVICTION_EVERY", 0.0)
@@ -61,7 +61,7 @@ def test_an_app_that_accepts_it_says_nothing(
         assert errors(caplog) == []
 
 
-async def test_a_worker_looks_again(
+async def test_a_worker_checks_again(
     server: Server, queue_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(janitor, "_HEARTBEAT_EVERY", 0.05)

@@ -34,14 +34,14 @@ class Child:
     def __init__(self, work: Callable[[], object]) -> None:
         self._report, sink = os.pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # with threads: that is what is tested
+            warnings.simplefilter("ignore", DeprecationWarning)  # with threads, on purpose
             self.pid = os.fork()
         if self.pid:
             os.close(sink)
             return
         try:
             work()
-        except BaseException:  # noqa: BLE001 - it is told to the parent
+        except BaseException:  # noqa: BLE001 - it is reported to the parent
             os.write(sink, traceback.format_exc().encode())
         finally:
             os._exit(0)
@@ -64,7 +64,7 @@ def open_files() -> int:
 
 
 def send_and_finish(queue: duly.Queue, count: int) -> None:
-    """Send so many, and finish as many as there are."""
+    """Send `count` messages, and ack all that there are."""
     for number in range(count):
         queue.send(number)
         for delivery in queue.receive(2, wait=0.01):
@@ -285,7 +285,7 @@ class Jitter(Policy):
 
 
 async def cut_short(work: Awaitable[Any], seconds: float) -> Any:
-    """Cancel what is not done by then, and tell whether it was: the result, or None."""
+    """Cancel a call that is not done by then, and return its result, or None."""
     try:
         return await asyncio.wait_for(work, seconds)
     except TimeoutError:
@@ -352,7 +352,7 @@ def until_all_have_arrived(proxy: Proxy, server: Server) -> None:
     """Wait until nothing is on its way any more from those who have left, and the server has dealt with it."""
     wait_until(lambda: proxy.connections == 0)
     with redis.Redis.from_url(server.url) as client:
-        for _ in range(2):  # what had come before the first of them is done before the second one
+        for _ in range(2):  # calls before the first of them are done before the second one
             client.ping()
 
 

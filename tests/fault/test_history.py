@@ -204,7 +204,7 @@ def test_a_falling_attempt_number_fails() -> None:
 
 
 @pytest.mark.parametrize(("left", "is_right"), [(0, False), (1, True), (2, True), (3, False)])
-def test_what_is_left_must_add_up(left: int, is_right: bool) -> None:
+def test_the_remaining_messages_must_add_up(left: int, is_right: bool) -> None:
     unknown = [sent(3, "c")[0], event(3, "send", "info", "c")]
     history = History([*sent(1, "a"), *sent(2, "b"), *unknown, claimed(4, 1, "a"), acked(5, 1, "a")])
 
@@ -292,7 +292,7 @@ def test_an_operation_has_three_outcomes() -> None:
     assert all(one.invoked_ns is not None for one in recorder.events if one.type != "invoke")
 
 
-def test_what_a_batch_does_not_answer_is_unknown() -> None:
+def test_a_message_of_a_batch_without_an_answer_is_unknown() -> None:
     recorder = Recorder("p")
 
     with recorder.operation("send", "a", "b") as done:
@@ -303,7 +303,7 @@ def test_what_a_batch_does_not_answer_is_unknown() -> None:
     assert [one.id for one in history.select("send", type="info")] == ["b"]
 
 
-def test_a_file_gives_back_what_was_recorded(tmp_path: Path) -> None:
+def test_a_file_returns_the_recorded_history(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     with Recorder("p", path) as recorder:
         written = recorder.record("claim", "ok", id="ä\n", fence=3, server_us=5)
@@ -337,7 +337,7 @@ with Recorder("consumer", path) as recorder:
 
 
 @pytest.mark.fault
-def test_a_queue_that_pops_loses_what_a_killed_consumer_held(
+def test_a_queue_that_pops_loses_the_messages_of_a_killed_consumer(
     server: StartedServer, queue_name: str, tmp_path: Path
 ) -> None:
     port, path = server("valkey").port, tmp_path / "consumer.jsonl"
@@ -354,7 +354,7 @@ def test_a_queue_that_pops_loses_what_a_killed_consumer_held(
     assert check(history).broken() == {"H1"}
 
 
-def test_a_sender_that_repeats_itself_without_an_id_sends_twice(server: StartedServer, queue_name: str) -> None:
+def test_a_sender_that_repeats_a_send_without_an_id_sends_twice(server: StartedServer, queue_name: str) -> None:
     port, recorder = server("valkey").port, Recorder("p")
     policy = LoseReplies(rate=0.3, seed=3, only={"LPUSH"})
     with Proxy(port, policy) as proxy, redis.Redis(port=proxy.port, decode_responses=True) as client:

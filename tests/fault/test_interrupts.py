@@ -23,7 +23,7 @@ SOON = 0.1
 
 
 class Enough(Exception):
-    """What a handler of the user may raise."""
+    """Errors that a handler of the user may raise."""
 
 
 @pytest.fixture(scope="module")

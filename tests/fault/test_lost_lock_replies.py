@@ -1,4 +1,4 @@
-"""Locks whose replies are lost: nobody is kept out by himself, and no lock is held for nobody."""
+"""Locks whose replies are lost: no caller is kept out by its own lock, and no lock is held without a holder."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,7 +20,7 @@ def test_locks_are_held_one_after_the_other_when_replies_are_lost(server: Starte
 
     def hold(app: duly.Duly, number: int) -> None:
         for _ in range(HOLDINGS):
-            # One that is held for nobody would hold the others up for longer than they wait.
+            # A lock without a holder would hold the others up for longer than they wait.
             with app.lock(queue_name, ttl=600, on_busy=duly.Wait(60)) as lock:
                 inside.append(number)
                 fences.append(lock.fence)

@@ -25,7 +25,7 @@ OPERATIONS = 100_000
 PRODUCERS = CONSUMERS = 4
 BATCH = 100
 BATCHES, PLAIN, DELAYED, CANCELLED = 60, 1_200, 1_000, 300
-"""What each producer sends: batches of 100, messages due now, messages due later, messages that it cancels."""
+"""Messages of each producer: batches of 100, messages due now, messages due later, messages that it cancels."""
 TROUBLES = ("ack", "retry", "defer", "release", "recycle", "extend", "cancel")
 
 

@@ -43,7 +43,7 @@ A_SCAN_OF_MANY: Final = 10_000
 
 @contextmanager
 def still_queue(kind: Kind, clock: ServerClock, name: str) -> Iterator[Queue]:
-    """Give a queue for calls of scripts, on a server of its own whose clock stands at NOW."""
+    """Give a queue for calls of scripts, on a dedicated server whose clock stands at NOW."""
     clock.freeze(NOW)
     with Server(kind, environment=clock.environment()) as server, Wire(server) as wire:
         yield Queue(wire, name, crash_limit=99)
@@ -62,7 +62,7 @@ def held_in_bulk(queue: Queue, count: int, prefix: str) -> None:
 
 
 def time_of(queue: Queue, call: Call[Any]) -> int:
-    """Run a call, and tell how many microseconds it took. The server's own figures stand still with its clock."""
+    """Run a call, and return how many microseconds it took. The server's own figures stand still with its clock."""
     queue.sequence += 1
     spelled = queue.wire.spelled(call, STREAM, queue.sequence)
     began = time.perf_counter_ns()
@@ -138,7 +138,7 @@ def killed_while_it_recovers(server: Server, queue_name: str, stage: Stage) -> N
 
 
 @pytest.mark.parametrize("stage", Stage)
-def test_a_kill_of_whoever_takes_leases_back_loses_nothing(queue_name: str, stage: Stage) -> None:
+def test_a_kill_of_the_consumer_that_ends_leases_loses_nothing(queue_name: str, stage: Stage) -> None:
     """000-4 000-6."""
     need("valkey")
     with Server("valkey") as server, duly.Duly(server.url) as app:
@@ -175,8 +175,8 @@ def test_consumers_that_clean_up_at_once_end_each_message_once_and_no_live_one(k
         assert_accounts(queues[0], crashed=200, expired=500, leased=300, dead=0)
 
 
-def test_counts_that_somebody_removed_are_counted_anew(kind: Kind, queue_name: str, server_clock: ServerClock) -> None:
-    """003-13: a missing counter is no error."""
+def test_counts_that_were_removed_are_counted_again(kind: Kind, queue_name: str, server_clock: ServerClock) -> None:
+    """003-13: a missing counter is not an error."""
     with still_queue(kind, server_clock, queue_name) as queue:
         (settle,) = queue.hold("a", lease=10)
         for run in range(1, 4):
@@ -191,7 +191,7 @@ def test_counts_that_somebody_removed_are_counted_anew(kind: Kind, queue_name: s
 # --- Waiting -----------------------------------------------------------------------------------------------
 
 
-def test_an_idle_receive_asks_once_a_period_and_looks_once_after_it(kind: Kind, queue_name: str) -> None:
+def test_an_idle_receive_blocks_once_per_period_and_claims_once_after_it(kind: Kind, queue_name: str) -> None:
     """002-1: with a lease of 1.5 s a period is a quarter of a second."""
     with Server(kind) as server, Proxy(server.port) as proxy, duly.Duly(proxy.url) as app:
         queue = app.queue(queue_name, lease=1.5)
@@ -231,7 +231,7 @@ def test_a_blocked_consumer_has_a_message_within_5_milliseconds(kind: Kind, queu
 
 
 @pytest.mark.measure
-def test_what_falls_due_is_handed_out_then_and_not_at_a_tick(kind: Kind, queue_name: str) -> None:
+def test_a_message_is_delivered_when_it_is_due_and_not_at_a_tick(kind: Kind, queue_name: str) -> None:
     """003-20: with a tick of a second half of them would be late by half a second."""
     runs: list[list[float]] = []
     with Server(kind) as server, duly.Duly(server.url) as app:
@@ -246,7 +246,7 @@ def test_what_falls_due_is_handed_out_then_and_not_at_a_tick(kind: Kind, queue_n
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_a_delayed_message_falls_due_after_a_restart_while_nobody_runs_and_the_next_consumer_has_it_at_once(
+def test_a_delayed_message_that_falls_due_after_a_restart_is_received_by_the_next_consumer_at_once(
     kind: Kind, queue_name: str, server_clock: ServerClock, is_killed: bool
 ) -> None:
     """004-13."""
@@ -285,7 +285,7 @@ def test_a_delayed_message_falls_due_after_a_restart_while_only_a_consumer_runs(
 
 
 def times_of_every_script(queue: Queue, count: int) -> dict[str, int]:
-    """Run each script on a queue of so many delayed, leased and dead messages; tell the best time of three runs."""
+    """Run each script on a queue of this many delayed, leased and dead messages, and return the best of three times."""
     held_in_bulk(queue, count, "held")
     sent_in_bulk(queue, count, "delayed", delay=86400, ttl=60)
     queue.bury(*(f"dead{n}" for n in range(1000)))
@@ -333,9 +333,9 @@ DAMAGES: Final[dict[str, tuple[str, ...]]] = {
     "a message is in two places": ("ZADD", "dead", "1", "waits"),
     "a message waits under a wrong priority": ("RENAME", "waiting0", "waiting5"),
     "a leased message has no place": ("ZREM", "leased", "held"),
-    "a message is leased to nobody": ("HDEL", "leases", "held"),
-    "a place is nobody's": ("ZADD", "waiting0", "1", "ghost"),
-    "a row is nobody's": ("HSET", "counts", "ghost", "x"),
+    "a message is leased without a lease row": ("HDEL", "leases", "held"),
+    "a place has no message": ("ZADD", "waiting0", "1", "ghost"),
+    "a row has no message": ("HSET", "counts", "ghost", "x"),
     "a body is in the way": ("HSET", "msgs", "ghost", "x" * 40),
     "a count is wrong": ("HINCRBY", "meta", "sent", "5"),
     "bytes are wrong": ("HINCRBY", "meta", "bytes", "-5"),
@@ -346,9 +346,7 @@ KEYS_OF_A_QUEUE: Final = {"msgs", "waiting0", "waiting5", "leased", "leases", "d
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_an_audit_finds_and_repairs_what_was_done_to_the_keys_by_hand(
-    kind: Kind, queue_name: str, damage: tuple[str, ...]
-) -> None:
+def test_an_audit_finds_and_repairs_damage_by_hand(kind: Kind, queue_name: str, damage: tuple[str, ...]) -> None:
     """new-1 003-22."""
     with Server(kind) as server, client_of(server) as client, duly.Duly(server.url) as app:
         queue = app.queue(queue_name)

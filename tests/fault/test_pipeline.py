@@ -1,4 +1,4 @@
-"""Consume, transform, produce: with commit each output is there exactly once, whoever is killed, whatever is lost."""
+"""Consume, transform, produce: with commit each output is there exactly once, despite kills and lost replies."""
 
 import json
 import multiprocessing
@@ -25,7 +25,7 @@ DEADLINE = 100.0
 
 
 class Pipeline:
-    """Three queues: what is raw becomes cooked, what is cooked is served. Each step counts, and is an event."""
+    """Three queues: raw orders become cooked, cooked ones are served. Each step counts, and is an event."""
 
     def __init__(self, app: duly.Duly, name: str) -> None:
         options: duly.QueueKeywords = {"lease": LEASE, "crash_limit": 1_000_000}
@@ -36,7 +36,7 @@ class Pipeline:
         self.counter = f"{name}-counted"
 
     def step(self, limit: int = 100, wait: float = 0.1) -> int:
-        """Take what is there of either queue on to the next; tell how many."""
+        """Move the messages of either queue to the next, and return their number."""
         done = 0
         for source, target, word in ((self.cooked, self.served, "served"), (self.raw, self.cooked, "cooked")):
             for d in source.receive(limit=limit, wait=wait):
@@ -111,7 +111,7 @@ def test_random_kills_leave_each_output_exactly_once(server: StartedServer, queu
         pipeline.check(client, MESSAGES)
 
     assert killed >= KILLS // 2
-    assert crashed > 0, "nobody was killed in the middle of anything"
+    assert crashed > 0, "no process was killed in the middle of anything"
 
 
 def test_lost_replies_double_no_effect(server: StartedServer, queue_name: str) -> None:

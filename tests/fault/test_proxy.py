@@ -1,4 +1,4 @@
-"""The proxy itself: each fault strikes exactly where it says, and without a fault nothing changes."""
+"""The proxy itself: each fault strikes exactly where declared, and without a fault nothing changes."""
 
 import contextlib
 import gc
@@ -97,7 +97,7 @@ FRAMES = [
 
 
 @pytest.mark.parametrize("piece", [1, 2, 7, 10_000])
-def test_frames_are_found_whatever_the_pieces(piece: int) -> None:
+def test_frames_are_found_in_pieces_of_any_size(piece: int) -> None:
     stream = b"".join(FRAMES)
     frames = Frames()
     found = []
@@ -211,7 +211,7 @@ def test_the_same_seed_loses_the_same_replies(port: int, queue_name: str) -> Non
 
 
 def is_answered(client: redis.Redis, key: str) -> bool:
-    """Say whether INCR got its reply. (redis-py's own `incr` sends INCRBY.)"""
+    """Return whether INCR got its reply. (redis-py's own `incr` sends INCRBY.)"""
     try:
         client.execute_command("INCR", key)  # type: ignore[no-untyped-call]
     except redis.ConnectionError:
@@ -219,7 +219,7 @@ def is_answered(client: redis.Redis, key: str) -> bool:
     return True
 
 
-def test_only_scripts_lose_replies_unless_told(port: int, direct: redis.Redis, queue_name: str) -> None:
+def test_only_scripts_lose_replies_by_default(port: int, direct: redis.Redis, queue_name: str) -> None:
     policy = LoseReplies(rate=1, seed=0)
     with Proxy(port, policy) as proxy, connect(proxy) as client:
         client.incr(queue_name)
@@ -233,7 +233,7 @@ def test_only_scripts_lose_replies_unless_told(port: int, direct: redis.Redis, q
     assert values_left(direct, queue_name) == 2
 
 
-def test_a_lost_refusal_is_told_from_a_lost_success(port: int) -> None:
+def test_a_lost_refusal_is_distinguished_from_a_lost_success(port: int) -> None:
     policy = LoseReplies(rate=1, seed=0)
     with Proxy(port, policy) as proxy, connect(proxy) as client, pytest.raises(redis.ConnectionError):
         client.evalsha("0" * 40, 0)
@@ -433,7 +433,7 @@ def test_all_connections_can_be_cut(port: int, queue_name: str) -> None:
 
 
 def test_without_a_server_the_client_is_turned_away() -> None:
-    with socket.socket() as probe:  # bound, not listening: nobody else can take the port meanwhile
+    with socket.socket() as probe:  # bound, not listening: no other process can take the port
         probe.bind(("127.0.0.1", 0))
         with (
             Proxy(probe.getsockname()[1]) as proxy,

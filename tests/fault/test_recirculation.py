@@ -29,7 +29,7 @@ LEASE: Final = 4.0
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(SECONDS + 240)]
 
-# Half of the items come back because their handler says so, half because they were sent so.
+# Half of the items repeat by their handler, half by the option of their send.
 HANDLER: Final = """
     import random
 
@@ -44,9 +44,9 @@ HANDLER: Final = """
 
 
 def ids_in_all_states(queue: duly.Queue) -> list[str]:
-    """Name every item, as often as it is met, of a queue that nobody uses.
+    """Name every item, as often as it is met, of an unused queue.
 
-    Each state is a call of its own, and what is delayed becomes ready between two of them by time alone:
+    Each state is a separate call, and delayed messages become ready between two of them:
     it would be met in neither. Hence nothing may be on its way when the first call is made.
     """
     wait_until(lambda: queue.stats().delayed == 0)
@@ -56,7 +56,7 @@ def ids_in_all_states(queue: duly.Queue) -> list[str]:
 def overlaps(notes: Sequence[dict[str, Any]], killed: Mapping[int, float]) -> list[str]:
     """Find deliveries that began while another of the same item was being handled.
 
-    A handler that was killed did nothing from then on; one that was not has said when it ended.
+    A handler that was killed did nothing from then on; one that was not has recorded its end.
     """
     ends = {(note["id"], note["fence"]): note["at"] for note in notes if note["what"] == "end"}
     begins = defaultdict(list)
@@ -122,8 +122,8 @@ def test_a_hundred_items_stay_a_hundred(server: StartedServer, tmp_path: Path, q
         assert overlaps(notes, killed) == []
         begun = [note for note in notes if note["what"] == "begin"]
         assert {note["id"] for note in begun} == set(sent)
-        assert stats.crashed >= 1, "nobody who held something was killed"
+        assert stats.crashed >= 1, "no process that held a message was killed"
         assert stats.recycled > 10 * ITEMS
-        # Every delivery came back or was lost with its process; what is lost is still leased, or was counted.
+        # Every delivery was repeated or lost with its process; a lost one is still leased, or was counted.
         assert stats.delivered == stats.recycled + stats.released + stats.crashed + stats.leased
         print(f"{len(killed)} kills, {len(begun)} deliveries, {stats.crashed} crashes")  # noqa: T201

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.fault
 
 KEPT = duly.Keep(count=100)
 AT_THE_LATEST = 15.0
-"""Seconds: who waits looks again after 5 s, woken or not."""
+"""Seconds: a waiting caller polls after 5 s, woken or not."""
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_cut_connection_costs_no_result(own_server: Server, client: redis.Redi
         assert [waiter.result(AT_THE_LATEST) for waiter in waiters] == list(range(5))
 
 
-def test_what_is_told_in_vain_is_found_later(own_server: Server, client: redis.Redis) -> None:
+def test_an_end_that_is_not_announced_is_found_later(own_server: Server, client: redis.Redis) -> None:
     with duly.Duly(own_server.url) as app, ThreadPoolExecutor(1) as pool:
         queue = app.queue("results", done=KEPT)
         id_ = queue.send("body")
@@ -84,7 +84,7 @@ def test_a_full_server_still_gives_results(own_server: Server, client: redis.Red
         assert waiter.result(4) == 1
 
 
-def test_a_child_waits_beside_its_parent(own_server: Server, client: redis.Redis) -> None:
+def test_a_child_waits_alongside_its_parent(own_server: Server, client: redis.Redis) -> None:
     app = duly.Duly(own_server.url)
     queue = app.queue("results", done=KEPT)
     id_ = queue.send("body")
@@ -130,7 +130,7 @@ def test_an_event_loop_that_ends_leaves_nothing_behind(own_server: Server, clien
     wait_until(lambda: blocked(client) == 0)
 
 
-def test_threads_that_come_and_go_leave_somebody_reading(own_server: Server) -> None:
+def test_threads_that_come_and_go_leave_one_that_reads(own_server: Server) -> None:
     """However short others wait, one who waits long is woken at once."""
     with duly.Duly(own_server.url) as app, ThreadPoolExecutor(9) as pool:
         queue = app.queue("results", done=KEPT)

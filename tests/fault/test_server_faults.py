@@ -73,7 +73,7 @@ class Traffic:
         return sum(self._sent) + sum(self._acked)
 
     def wait_for_more(self, count: int = 40) -> None:
-        """Wait until so many operations more have come back: work goes on."""
+        """Wait until this many more operations have returned: work goes on."""
         goal = self.moved + count
         wait_until(lambda: self.moved >= goal or any(one.done() for one in self._work))
 
@@ -122,7 +122,7 @@ def test_scripts_flushed_in_the_middle_are_sent_again(own_server: Server, queue_
             load.wait_for_more(5)
 
 
-def test_killed_connections_are_made_anew(kind: Kind, queue_name: str) -> None:
+def test_killed_connections_are_opened_again(kind: Kind, queue_name: str) -> None:
     with (
         Server(kind) as server,
         client_of(server) as client,
@@ -160,7 +160,7 @@ def test_connections_that_the_server_closes_when_idle_cause_neither_errors_nor_a
         client.config_set("timeout", 1)
         message_id = queue.send("before")
         assert queue.receive(1, wait=0)[0].id == message_id
-        assert queue.receive(1, wait=0.05) == []  # a waiting connection, too
+        assert queue.receive(1, wait=0.05) == []  # a waiting connection as well
 
         wait_until(lambda: len(client.client_list()) == 1)  # the one that asks
         queue.send("after")
@@ -188,7 +188,7 @@ def test_a_server_with_too_many_clients_is_waited_for(own_server: Server, queue_
             assert app.queue(queue_name).stats().sent == 1
 
 
-# --- The server is away, hangs or is somebody else's -------------------------------------------------------
+# --- The server is away, hangs or is another one ------------------------------------------------------------
 
 
 def test_a_server_killed_and_restarted_under_load_loses_and_doubles_nothing(kind: Kind, queue_name: str) -> None:
@@ -204,7 +204,7 @@ def test_a_server_that_hangs_for_longer_than_the_reply_timeout_does_each_call_on
 ) -> None:
     with duly.Duly(own_server.url) as app, traffic(app, queue_name):
         os.kill(own_server.pid, signal.SIGSTOP)
-        time.sleep(7)  # the clients have given up and connected anew; both copies of their calls are in the buffers
+        time.sleep(7)  # the clients have given up and reconnected; both copies of their calls are in the buffers
         os.kill(own_server.pid, signal.SIGCONT)
 
 
@@ -256,12 +256,12 @@ def test_a_server_that_loads_its_data_is_waited_for(own_server: Server, queue_na
             own_server.start()
             is_over.set()
             watching.result()
-    assert loading, "nobody met a server that was loading"
+    assert loading, "no client met a server that was loading"
 
 
 def test_a_server_that_stays_away_is_named_without_credentials_after_patience_is_over(queue_name: str) -> None:
     with ExitStack() as stack:
-        probe = stack.enter_context(socket.socket())  # bound, not listening: nobody else can take the port meanwhile
+        probe = stack.enter_context(socket.socket())  # bound, not listening: no other process can take the port
         probe.bind((LOOPBACK, 0))
         port = probe.getsockname()[1]
         app = stack.enter_context(duly.Duly(f"redis://app:s3cret@{LOOPBACK}:{port}/0", patience=0.3))
@@ -288,7 +288,7 @@ def test_an_outage_is_one_warning_and_its_end_one_line_of_information_for_all_ap
         apps = (app, other)
         for each in apps:
             each.queue(queue_name).send("before")
-        for _ in range(2):  # the next outage is logged, too
+        for _ in range(2):  # the next outage is logged as well
             own_server.kill9()
             sending = [pool.submit(each.queue(queue_name).send, "meanwhile") for each in apps]
             wait_until(lambda: all(each._link.is_down for each in apps))
@@ -301,7 +301,7 @@ def test_an_outage_is_one_warning_and_its_end_one_line_of_information_for_all_ap
     assert f"{own_server.url} answers again" in lines[1][1]
 
 
-def test_an_app_that_had_no_outage_itself_logs_the_end_of_one(
+def test_an_app_without_an_outage_logs_the_end_of_one(
     own_server: Server, queue_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "duly")
@@ -383,7 +383,7 @@ def test_a_damaged_record_becomes_a_dead_letter_and_the_others_go_on(
         bodies = []
         while found := queue.receive(10, wait=0):
             for delivery in found:
-                with suppress(duly.CodecError), delivery:  # as far as the scripts look, it may be of another version
+                with suppress(duly.CodecError), delivery:  # for the scripts, it may be of another version
                     bodies.append(delivery.body)
         assert bodies == ["before", "after"]
         message = queue.get(damaged)
@@ -443,7 +443,7 @@ def test_a_message_whose_body_was_removed_becomes_a_dead_letter(server: StartedS
 
 
 @pytest.mark.parametrize("removed", ["waiting0", "leased", "leases"])
-def test_an_index_that_was_removed_is_found_and_mended_by_an_audit(
+def test_an_index_that_was_removed_is_found_and_repaired_by_an_audit(
     server: StartedServer, queue_name: str, removed: str
 ) -> None:
     upstream = server("valkey")
@@ -508,7 +508,7 @@ def test_a_server_clock_that_steps_back_an_hour_hides_nothing(
         assert_drained(queue, sent=2, acked=2)
 
 
-def test_a_server_clock_that_steps_forward_delivers_early_nothing_but_what_is_due_by_it(
+def test_a_server_clock_that_steps_forward_delivers_only_messages_that_are_due_by_it(
     kind: Kind, queue_name: str, server_clock: ServerClock
 ) -> None:
     with Server(kind, environment=server_clock.environment()) as server, duly.Duly(server.url) as app:

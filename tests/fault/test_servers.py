@@ -31,7 +31,7 @@ def test_a_server_answers_on_its_port_and_its_socket(kind: Kind) -> None:
                 assert client.info("server")["process_id"] == server.pid
 
 
-def test_what_is_on_disk_survives_kill_and_restart(kind: Kind) -> None:
+def test_messages_on_disk_survive_kill_and_restart(kind: Kind) -> None:
     config = {"appendonly": "yes", "appendfsync": "always"}
     with Server(kind, config) as server, redis.Redis.from_url(server.url) as client:
         client.set("a", "1")
@@ -54,14 +54,14 @@ def test_a_closed_server_leaves_neither_process_nor_files(kind: Kind) -> None:
     assert not server.directory.exists()
 
 
-def test_a_server_that_cannot_start_says_why(kind: Kind) -> None:
+def test_a_server_that_cannot_start_reports_the_reason(kind: Kind) -> None:
     with pytest.raises(RuntimeError, match="no-such-option"):
         Server(kind, {"no-such-option": "1"})
 
 
 def test_a_server_dies_with_a_killed_test_run(tmp_path: Path) -> None:
     code = "from tests.servers import Server; import time; print(Server('valkey').pid, flush=True); time.sleep(60)"
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # nobody is left to remove its files
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # no process is left to remove its files
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment) as run:
         assert run.stdout is not None
         pid = int(run.stdout.readline())

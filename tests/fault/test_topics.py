@@ -1,4 +1,4 @@
-"""Topics under attack: each message reaches each group, whoever is killed or stopped, whatever is lost or restarted."""
+"""Topics under attack: each message reaches each group, despite kills, stops, lost replies and restarts."""
 
 import itertools
 import multiprocessing
@@ -41,7 +41,7 @@ MEMBERS: Final = 2
 ATTACKS: Final = 4
 DEADLINE: Final = 60.0
 ENOUGH: Final = "enough"
-"""The file that tells the producers to end."""
+"""The file that ends the producers."""
 
 
 def topic_of(app: duly.Duly, name: str) -> duly.Topic:
@@ -55,7 +55,7 @@ def group_of(app: duly.Duly, name: str, group: str) -> duly.Group:
 
 
 def produce(url: str, name: str, folder: Path, number: int) -> None:
-    """Be a producer of keyed entries, one by one and in batches, and of delayed ones, until told that it is enough.
+    """Be a producer of keyed entries, one by one and in batches, and of delayed ones, until the file appears.
 
     No other has its keys.
     """
@@ -92,7 +92,7 @@ Member = tuple[str, str, BaseProcess]
 
 
 class Troop:
-    """The members of all groups, as processes. Who is killed is replaced; all is noted."""
+    """The members of all groups, as processes. A killed one is replaced; all is recorded."""
 
     def __init__(self, url: str, name: str, folder: Path) -> None:
         self.recorder = Recorder("troop", folder / "troop.marks")
@@ -114,7 +114,7 @@ class Troop:
             self.members.append((name, group, self.start(consume, group, name)))
 
     def kill_one(self, app: duly.Duly) -> None:
-        """Kill -9 somebody in the middle of something, and have another take its place."""
+        """Kill -9 a member in the middle of something, and replace it."""
         name, group, process = self._stopped(app)
         process.kill()
         process.join(10)
@@ -123,7 +123,7 @@ class Troop:
 
     @contextmanager
     def one_stopped(self, app: duly.Duly) -> Iterator[None]:
-        """SIGSTOP somebody in the middle of something, for longer than its lease. It is not killed: it shall return."""
+        """SIGSTOP a member in the middle of something, for longer than its lease. It continues later."""
         stopped = self._stopped(app)
         try:
             yield
@@ -133,10 +133,10 @@ class Troop:
             self.members.append(stopped)
 
     def _stopped(self, app: duly.Duly) -> Member:
-        """Stop somebody who holds something: then it is no more among the members."""
+        """Stop a member that holds something: then it is no more among the members."""
         deadline = time.monotonic() + DEADLINE
         while True:
-            assert time.monotonic() < deadline, "nobody holds anything"
+            assert time.monotonic() < deadline, "no member holds anything"
             chosen = self._chance.choice(self.members)
             _, group, process = chosen
             os.kill(process.pid or 0, signal.SIGSTOP)
@@ -166,7 +166,7 @@ def judged(folder: Path, group: str) -> tuple[History, Report]:
 
 
 def check_never_early(history: History) -> int:
-    """Fail if a delayed one was claimed before its time; tell how many there were."""
+    """Fail if a delayed one was claimed before its time, and return how many there were."""
     delayed = [event for event in history.select("claim") if ">" in (event.id or "")]
     for event in delayed:
         assert event.id is not None
@@ -176,7 +176,7 @@ def check_never_early(history: History) -> int:
 
 
 def attack(server: Server, app: duly.Duly, name: str, folder: Path, troop: Troop) -> int:
-    """Publish and consume, and kill, stop and restart meanwhile, until all is through; tell since when "new" exists."""
+    """Publish, consume, kill, stop and restart until all is done, and return since when "new" exists."""
     producers = [troop.start(produce, number) for number in range(PRODUCERS)]
     troop.enlist("early", MEMBERS)
     time.sleep(0.5)
@@ -198,7 +198,7 @@ def attack(server: Server, app: duly.Duly, name: str, folder: Path, troop: Troop
     while any(producer.is_alive() for producer in producers) or not is_drained(app, name):
         assert time.monotonic() < deadline, topic_of(app, name).groups()
         time.sleep(0.05)
-    time.sleep(0.3)  # what was acked last is in the files
+    time.sleep(0.3)  # the last acks are in the files
     return is_new_since
 
 
@@ -207,9 +207,9 @@ def attack(server: Server, app: duly.Duly, name: str, folder: Path, troop: Troop
 def test_each_message_reaches_each_group_through_kills_stops_a_restart_and_new_groups(
     queue_name: str, tmp_path: Path, keeping: str
 ) -> None:
-    """I1: three groups, one there from the beginning, two that come while others publish; and one for what is new.
+    """I1: three groups, one there from the beginning, two that come while others publish; and one for new entries.
 
-    Where entries are freed all three must exist, or they would miss what is gone; the members come later all the same.
+    Where entries are freed all three must exist, or they would miss freed entries; the members come later all the same.
     """
     need("valkey")
     name = f"{queue_name}-{keeping}"
@@ -390,7 +390,7 @@ def test_memory_returns_to_where_it_was_after_every_group_has_acked(kind: Kind, 
             group.create()
 
         def publish_and_drain(count: int) -> int:
-            """Tell how much memory it took before anybody had acked all."""
+            """Return how much memory it took before any group had acked all."""
             events.publish_many("x" * size for _ in range(count))
             most = used_memory(client)
             for group in groups:
@@ -412,7 +412,7 @@ def test_memory_returns_to_where_it_was_after_every_group_has_acked(kind: Kind, 
 
 
 WOKEN: Final = 4.0
-"""Seconds within which somebody who was woken has acted. One who was not looks again only after 5 s."""
+"""Seconds within which a consumer that was woken has acted. Others poll only after 5 s."""
 
 
 def test_a_slow_group_delays_no_other(server: StartedServer, queue_name: str) -> None:

@@ -1,7 +1,7 @@
 """How much a group has not read is right after a restart and after a fail-over.
 
-Redis 7.0 stores what a group has read in a base file or in a full sync, and does not carry it over from then on. What
-was read since is reported as a lag that does not go away.
+Redis 7.0 stores the reads of a group in a base file or in a full sync, and does not carry them over from then on.
+Entries that were read since are reported as a lag that does not go away.
 """
 
 from typing import Any

@@ -88,7 +88,7 @@ def test_a_stopped_consumer_swallows_one_wake_up_at_most_and_another_gets_the_me
         assert_drained(queue, sent=7, acked=7, crashed=0)
 
 
-async def test_a_consumer_cancelled_while_blocked_hands_its_wake_up_on(queue_name: str) -> None:
+async def test_a_consumer_cancelled_while_blocked_passes_its_wake_up_on(queue_name: str) -> None:
     need("valkey")
     woken: list[Command] = []
     sha = _lua.script("wake").sha.encode()
