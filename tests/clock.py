@@ -36,7 +36,7 @@ class ServerClock:
         """Move the clock forward, or back, and return when the server must have seen it."""
         shift, frozen = _SETTING.unpack(self._memory[:])
         self._memory[:] = _SETTING.pack(shift + round(seconds * 1_000_000), frozen)
-        # Valkey looks once a millisecond and counts on from there with the processor's counter.
+        # Valkey reads the clock once per millisecond and counts on from there with the processor's counter.
         time.sleep(0.002)
 
     def freeze(self, us: int) -> None:

@@ -78,20 +78,20 @@ def backend(request: pytest.FixtureRequest, server: StartedServer) -> str:
 
 @pytest.fixture
 def queue_name(request: pytest.FixtureRequest) -> str:
-    """Give a name that no other test uses, and that says which test it was."""
+    """Return a name that no other test uses, and that contains the name of the test."""
     words = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")
     return f"{words[:80]}-{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture
 def server_clock() -> Iterator[ServerClock]:
-    """Give a clock for a server of your own: `Server(kind, environment=server_clock.environment())`."""
+    """Return a clock for your own server: `Server(kind, environment=server_clock.environment())`."""
     with ServerClock() as clock:
         yield clock
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A machine that stands still for a moment is no finding.
+    # A machine that stands still for a moment is not a finding.
     settings.register_profile("patient", settings(), deadline=None)
     settings.load_profile("patient")
     _draw_alike()

@@ -1,4 +1,4 @@
-"""Real servers for tests: started on free ports in a directory of their own, gone when the test run is."""
+"""Real servers for tests: started on free ports in their own directory, and removed with the test run."""
 
 import atexit
 import ctypes
@@ -132,8 +132,8 @@ class Server:
 
 def _free_port() -> int:
     # Below the range from which the kernel gives out ports, so that no client can take ours between
-    # a stop and a start; 10,000 above it must be free, too: there a cluster node has its bus.
-    # Each process of a run has a thousand of its own: two that probe at once would find the same one free.
+    # a stop and a start; 10,000 above it must be free as well: there a cluster node has its bus.
+    # Each process of a run has its own thousand: two that probe at once would find the same one free.
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     first = 10_000 + 1000 * (int(worker) % 12 if worker else random.randrange(12))
     for port in random.sample(range(first, first + 1000), 100):

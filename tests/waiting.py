@@ -1,4 +1,4 @@
-"""Waits for what a test looks at. The deadline is generous: it is not a measure of speed."""
+"""Waits for a condition of a test. The deadline is generous: it is not a measure of speed."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ def wait_until(
     describe: Callable[[], object] = str,
     seconds: float = PATIENCE,
 ) -> None:
-    """Wait for a condition to become true. `describe` adds to the failure what was seen instead."""
+    """Wait for a condition to become true. `describe` adds the state to the failure."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds:g} s until {what}:\n{describe()}"

@@ -83,7 +83,7 @@ def _forker() -> _Forker:
 
 
 class WarmPopen(subprocess.Popen[Any]):
-    """A process forked from the warm one. Commands that need a Python of their own start one."""
+    """A process forked from the warm one. Commands that need their own Python start one."""
 
     def _execute_child(self, args: Any, *rest: Any) -> None:
         (executable, preexec_fn, _, pass_fds, cwd, env, _, _, shell, *others) = rest
@@ -154,7 +154,7 @@ def _import_everything() -> None:
     sys.argv = ["duly", "acl", "--role", "admin", "--server", "valkey-9.1"]
     with suppress(SystemExit), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         main()
-    gc.freeze()  # a process that ends need not look through what it has inherited
+    gc.freeze()  # a process that ends need not scan the objects that it has inherited
 
 
 def _request_for_this_process(requests: socket.socket) -> dict[str, Any] | None:
@@ -182,7 +182,7 @@ def _request_for_this_process(requests: socket.socket) -> dict[str, Any] | None:
 
 
 def _become(request: dict[str, Any], streams: list[int], requests: socket.socket, test: int, between: int) -> None:
-    """Take on what the request says, once this process is a child of the test."""
+    """Apply the request, once this process is a child of the test."""
     while os.getppid() == between:
         time.sleep(0.0001)
     _prctl(_DIE_WITH_PARENT, signal.SIGKILL)

@@ -1,6 +1,6 @@
 """Every call of Duly that asks the server, made in a world in which it has something to do.
 
-They go by the names that docs/acl.md has. What takes other rights with an option is there twice.
+They have the names of docs/acl.md. A call that an option gives other permissions is there twice.
 """
 
 from collections.abc import Callable, Mapping

@@ -110,9 +110,9 @@ def test_an_overwritten_stream_is_found_for_the_topic_and_its_groups(shell: Shel
 
 
 DAMAGES_OF_TOPICS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "missed is no number": ("HSET", ("meta", "missed:archive", "abc")),
-    "the clock is no number": ("HSET", ("meta", "clock", "abc")),
-    "the largest is no number": ("HSET", ("meta", "largest", "abc")),
+    "missed is not a number": ("HSET", ("meta", "missed:archive", "abc")),
+    "the clock is not a number": ("HSET", ("meta", "clock", "abc")),
+    "the largest is not a number": ("HSET", ("meta", "largest", "abc")),
     "meta is overwritten": ("SET", ("meta", "something else")),
     "waiting0 is overwritten": ("SET", ("waiting0", "something else")),
     "meta of the group is overwritten": ("SET", ("group:archive:meta", "something else")),

@@ -145,7 +145,7 @@ def test_notes_during_the_live_view_go_to_standard_error(shell: Shell) -> None:
         with Terminal(shell, "stats", "--watch", "--interval", "100ms", errors=said, DULY_URL=own.url) as terminal:
             terminal.wait_for("orders")
             own.kill9()
-            terminal.wait_until(lambda: "does not answer" in said.read_text(), "the file says so")
+            terminal.wait_until(lambda: "does not answer" in said.read_text(), "the file reports it")
             terminal.process.sendintr()
             terminal.wait_end()
 

@@ -122,7 +122,7 @@ def test_receive_waits_for_a_new_queue_and_fails_without_a_wait(shell: Shell, ap
     assert out.endswith("  here\n")
 
 
-def test_a_paused_queue_is_named_with_who_paused_it(shell: Shell, app: duly.Duly) -> None:
+def test_the_caller_that_paused_a_queue_is_named(shell: Shell, app: duly.Duly) -> None:
     queue = app.queue("orders")
     queue.send("x")
     queue.pause()
@@ -225,7 +225,7 @@ def test_a_stop_during_an_outage_does_not_wait(shell: Shell) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=DEADLINE)
 
-    assert process.returncode in (0, 1)  # 1: the ack was under way, and nobody knows
+    assert process.returncode in (0, 1)  # 1: the ack was under way, and its outcome is unknown
     assert process.returncode == 0 or "ack on queue 'orders' " in err
     assert "Traceback" not in err
 

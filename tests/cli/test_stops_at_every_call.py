@@ -1,6 +1,6 @@
 """Ctrl-C and SIGTERM at each call to the server, while its request or reply is in transit.
 
-The promise: nothing stays leased that was not printed, nothing is acked that was not, and what is stored is told.
+The promise: nothing stays leased that was not printed, nothing is acked that was not, and stored messages are reported.
 """
 
 import json

@@ -452,9 +452,9 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
     ("rights", changed(permissions=Missing("no", "+acl|getuser")), "unknown", "no", "ACL SETUSER app +acl|getuser"),
     (
         "rights",
-        changed(permissions=Missing("cannot say")),
+        changed(permissions=Missing("cannot be known")),
         "unknown",
-        "cannot say",
+        "cannot be known",
         "duly acl --role consumer --user app",
     ),
 ]

@@ -143,7 +143,7 @@ def test_a_node_without_slots_is_not_up(kind: Kind) -> None:
             app.queue("orders").send("x")
 
 
-def test_a_user_who_may_not_run_cluster_info_still_learns_of_the_cluster(kind: Kind) -> None:
+def test_a_user_without_permission_for_cluster_info_still_learns_of_the_cluster(kind: Kind) -> None:
     with one_node(kind) as server, redis.Redis.from_url(server.url) as client:
         client.execute_command("ACL", "SETUSER", "app", "on", ">sesame", "~*", "+@all", "-cluster")
         with duly.Duly(server.url.replace("redis://", "redis://app:sesame@")) as app:

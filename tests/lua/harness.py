@@ -307,7 +307,7 @@ class Queue:
         return replies.claimed(self.call(self.claim_call(limit, lease, consumer, then, suspects)))
 
     def tidy(self) -> bool:
-        """Tidy up once; say whether there may be more to do."""
+        """Tidy up once, and return whether there may be more to do."""
         call = ops.tidy(self.keys, self.options)
         return call.decode(self.call(call))
 
@@ -382,7 +382,7 @@ class Topic:
         return self.call(topic_ops.stats(self.keys))
 
     def tidy(self) -> bool:
-        """Tidy up once; say whether there may be more to do."""
+        """Tidy up once, and return whether there may be more to do."""
         return self.call(topic_ops.tidy(self.keys, self.keep))
 
     def memory(self) -> int:

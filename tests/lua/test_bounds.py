@@ -1,6 +1,6 @@
 """I11: a script does a bounded part of any backlog, and reports that there is more.
 
-No limit here is a tight one: the machine may be busy. What grows with the queue would take seconds.
+The limits here are generous: the machine may be busy. Work that grows with the queue would take seconds.
 """
 
 from collections.abc import Iterator

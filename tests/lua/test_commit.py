@@ -469,7 +469,7 @@ def test_an_effect_that_would_fail_refuses_everything(prior: Commits, commands: 
 
 
 @pytest.mark.parametrize("commands", POSSIBLE_EFFECTS, ids=str)
-def test_effects_do_what_the_commands_do(prior: Commits, commands: Any) -> None:
+def test_effects_change_keys_like_the_commands(prior: Commits, commands: Any) -> None:
     (settle,) = prior.queue.hold("a")
     by_hand = Commits(Queue(prior.wire, f"{prior.name}-hand"))
     for name, key, *args in PRIOR:

@@ -157,7 +157,7 @@ def world(wire: Wire, still_server: tuple[Server, Any], queue_name: str) -> Iter
     sum_=st.none() | sums,
     is_stored_before=st.booleans(),
 )
-def test_effects_happen_as_by_hand_or_not_at_all(
+def test_effects_happen_as_by_the_commands_or_not_at_all(
     world: World, prior: list[Any], wanted: list[Any], sum_: tuple[Any, Any] | None, is_stored_before: bool
 ) -> None:
     serial = next(world.serial)
@@ -214,7 +214,7 @@ def _taken(*effect: Any) -> list[Effect]:
     try:
         return checked_effects([effect], ["duly"])
     except UsageError:
-        event("refused by its looks")
+        event("refused by its form")
         return []
 
 

@@ -132,12 +132,12 @@ def test_a_stream_whose_ids_are_used_up_refuses_everything(queue: Queue, topic: 
     assert queue.dump().places("a") == ["leased"]
 
 
-def test_a_user_who_may_not_publish_is_refused_before_anything_is_written(
+def test_a_user_without_permission_to_publish_is_refused_before_anything_is_written(
     queue: Queue, topic: Topic, still_server: tuple[Server, ServerClock]
 ) -> None:
     (settle,) = queue.hold("a")
     if not int(queue.wire.run("EVAL", "return redis.acl_check_cmd and 1 or 0", 0)):
-        pytest.skip("this server cannot tell beforehand")
+        pytest.skip("this server cannot check permissions beforehand")
     user, counter = f"u-{queue.keys.name}", f"{queue.keys.name}-n"
     queue.wire.run("ACL", "SETUSER", user, "on", "nopass", "+@all", "-xadd", "~*")
     call = _publishing(queue, settle, topic, b"x", effects=[Effect("INCR", counter.encode(), ())])

@@ -1,4 +1,4 @@
-"""Every form of every script compiles on every server: Lua has limits that no linter knows (60 upvalues, say)."""
+"""Every form of every script compiles on every server: Lua has limits that no linter knows, for example 60 upvalues."""
 
 from duly import _lua
 from tests.lua.harness import Wire

@@ -130,7 +130,7 @@ def test_lateness_is_that_of_the_time_at_which_a_retried_message_was_due(queue: 
 
 
 @pytest.mark.parametrize("verb", ["release", "crash"])
-def test_stamps_that_are_no_numbers_make_a_dead_letter_not_an_error(
+def test_stamps_that_are_not_numbers_make_a_dead_letter_not_an_error(
     queue: Queue, clock: ServerClock, verb: str
 ) -> None:
     (settle,) = queue.hold("a")

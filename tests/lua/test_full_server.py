@@ -142,7 +142,7 @@ def test_a_schedule_is_registered(full: _Filled, queue_name: str) -> None:
     assert replaced.endswith(b"one")
 
 
-def test_a_consumer_that_leaves_hands_its_watch_on(full: _Filled, queue_name: str) -> None:
+def test_a_consumer_that_leaves_passes_its_watch_on(full: _Filled, queue_name: str) -> None:
     queue = Queue(full.wire, queue_name)
     queue.send("a", delay=1000)
     assert queue.claim(then="watch").ids == []  # no token: this one watches

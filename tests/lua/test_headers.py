@@ -312,7 +312,7 @@ def test_every_counter_that_a_script_raises_is_one_that_stats_knows() -> None:
         (r"\bKEYS\[", "the loader names keys"),
         (r"\bARGV\[[^]]*\d", "the loader names arguments and columns"),
         (r"\blocal keys = \{", "the loader makes the table of keys"),
-        (r"\b(FIRST|STRIDE)\w* = \d|_STRIDE = \d", "the header says where rows begin, and how long they are"),
+        (r"\b(FIRST|STRIDE)\w* = \d|_STRIDE = \d", "the header defines where rows begin, and how long they are"),
         (r"\brepeated = \w+\(", "the loader writes how a script begins"),
     ],
     ids=[

@@ -130,7 +130,7 @@ def test_a_key_that_costs_most_has_a_lane(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("verb", ["retry", "defer", "release", "crash"])
-def test_a_message_that_comes_back_keeps_its_lane(queue: Queue, clock: ServerClock, verb: str) -> None:
+def test_a_message_that_is_given_back_keeps_its_lane(queue: Queue, clock: ServerClock, verb: str) -> None:
     first = given_lane(queue, "a", "b", "c", lease=10)
     calls = {
         "retry": ops.retry(queue.keys, [(first, 20, "boom", "")]),
@@ -387,7 +387,7 @@ def given_first_that_may_expire(queue: Queue) -> ops.Settle:
 
 
 @every_end
-def test_every_end_of_a_message_hands_its_lane_on_and_wakes_a_consumer(
+def test_every_end_of_a_message_passes_its_lane_on_and_wakes_a_consumer(
     queue: Queue, clock: ServerClock, end: End
 ) -> None:
     first = given_first_that_may_expire(queue)
@@ -412,7 +412,7 @@ def test_a_lane_whose_last_message_ends_is_gone(queue: Queue, clock: ServerClock
 
 
 @pytest.mark.parametrize("crash_limit", [1, 2])
-def test_a_poisonous_message_hands_its_lane_on(make_queue: Any, clock: ServerClock, crash_limit: int) -> None:
+def test_a_poison_message_passes_its_lane_on(make_queue: Any, clock: ServerClock, crash_limit: int) -> None:
     queue: Queue = make_queue(crash_limit=crash_limit)
     given_lane(queue, "a", "b", "c", lease=10)
     for turn in range(1, crash_limit):
@@ -426,7 +426,7 @@ def test_a_poisonous_message_hands_its_lane_on(make_queue: Any, clock: ServerClo
 
 
 @pytest.mark.parametrize("looking", ["claim", "tidy", "send"])
-def test_a_reserved_message_past_its_ttl_hands_its_lane_on(queue: Queue, clock: ServerClock, looking: str) -> None:
+def test_a_reserved_message_past_its_ttl_passes_its_lane_on(queue: Queue, clock: ServerClock, looking: str) -> None:
     queue.send("a", key="k")
     queue.send("b", key="k", ttl=5)
     queue.send("c", key="k")
@@ -510,7 +510,7 @@ def test_ack_refuses_a_message_with_a_key(queue: Queue) -> None:
     assert queue.dump() == before
 
 
-def test_a_stale_settle_hands_nothing_on(queue: Queue, clock: ServerClock) -> None:
+def test_a_stale_settle_passes_no_lane_on(queue: Queue, clock: ServerClock) -> None:
     first = given_lane(queue, "a", "b", lease=10)
     clock.freeze(NOW + 11 * SECOND)
     assert ids_of(queue.claim()) == ["a"]
@@ -670,7 +670,7 @@ def test_a_parked_message_can_be_delayed(queue: Queue, clock: ServerClock) -> No
     assert finished_in_order(queue) == ["b"]
 
 
-def test_the_last_one_parked_can_be_put_off(queue: Queue) -> None:
+def test_the_last_parked_message_can_be_rescheduled(queue: Queue) -> None:
     first = given_lane(queue, "a", "b")
     queue.call(ops.reschedule(queue.keys, "b", f"+{10 * SECOND}"))
     ack(queue, [first])
@@ -684,7 +684,7 @@ def test_promote_of_a_parked_message_changes_nothing(queue: Queue) -> None:
     assert queue.dump().differences(before) == ["calls"]
 
 
-def test_a_reserved_message_that_is_put_off_gives_its_lane_up(queue: Queue, clock: ServerClock) -> None:
+def test_a_reserved_message_that_is_rescheduled_gives_its_lane_up(queue: Queue, clock: ServerClock) -> None:
     ack(queue, [given_lane(queue, "a", "b", "c")])
     take_token(queue)
     assert queue.call(ops.reschedule(queue.keys, "b", f"+{10 * SECOND}")) == 1
@@ -702,7 +702,7 @@ def test_promote_of_a_reserved_message_changes_nothing(queue: Queue) -> None:
     assert queue.dump().differences(before) == ["calls"]
 
 
-def test_a_message_that_has_begun_keeps_its_lane_when_it_is_put_off_or_promoted(
+def test_a_message_that_has_begun_keeps_its_lane_when_it_is_rescheduled_or_promoted(
     queue: Queue, clock: ServerClock
 ) -> None:
     first = given_lane(queue, "a", "b")

@@ -269,7 +269,7 @@ def test_an_earlier_end_leaves_a_token(lock: Lock, ttl: float, wakes: bool) -> N
     assert lock.token_is_there() is wakes
 
 
-def test_who_leaves_in_the_middle_hands_the_token_on(lock: Lock) -> None:
+def test_a_consumer_that_leaves_early_passes_the_wake_token_on(lock: Lock) -> None:
     for _ in range(2):
         assert lock.call(ops.wake(lock.keys)) == 1
 

@@ -39,7 +39,7 @@ def _keys(text: str) -> set[str]:
 
 
 @every_part
-def test_a_part_opens_with_what_it_is_part_of(path: Path) -> None:
+def test_a_part_opens_with_the_name_of_its_script(path: Path) -> None:
     assert path.read_text().startswith("-- Part of audit")
 
 
@@ -67,7 +67,7 @@ def test_a_part_sets_only_its_own_variables(path: Path) -> None:
 
 
 @every_part
-def test_a_part_gives_what_it_says(path: Path) -> None:
+def test_a_part_gives_the_functions_of_its_head(path: Path) -> None:
     """Names outside its block are for other parts."""
     given = re.findall(r"^local (?:function )?([\w, ]+)", path.read_text(), re.MULTILINE)
     names = {name for line in given for name in re.findall(r"\w+", line)}

@@ -227,7 +227,7 @@ def test_a_consumer_may_have_any_name(topic: Topic, clock: ServerClock) -> None:
     assert group.consumers() == {"c"}
 
 
-def test_a_group_of_theirs_may_have_any_name(topic: Topic) -> None:
+def test_a_group_of_another_program_may_have_any_name(topic: Topic) -> None:
     topic.run("XGROUP CREATE", b"p\xff", "0", "MKSTREAM")
     topic.publish(b"a")
     bound = Topic(topic.wire, topic.keys.topic, keep=Keep(count=0))
@@ -284,7 +284,7 @@ def test_taking_over_is_bounded_and_goes_on_at_once(any_topic: Topic, clock: Ser
     assert "plain" not in group.consumers()
 
 
-def test_leases_of_ours_do_not_hide_entries_that_others_hold(topic: Topic, clock: ServerClock) -> None:
+def test_leases_of_duly_do_not_hide_entries_that_others_hold(topic: Topic, clock: ServerClock) -> None:
     group = topic.group()
     topic.publish(*[b"."] * 1000)
     topic.publish(*[b"."] * 500)
@@ -335,7 +335,7 @@ def test_a_waiting_message_that_others_read_again_is_not_stuck(topic: Topic, clo
 
 @pytest.mark.parametrize("command", ["XCLAIM", "XAUTOCLAIM"])
 @pytest.mark.parametrize("acks", [False, True], ids=["holds", "acks"])
-def test_an_entry_of_ours_that_another_program_claims_can_still_be_settled(
+def test_a_leased_entry_that_another_program_claims_can_still_be_settled(
     any_topic: Topic, command: str, acks: bool
 ) -> None:
     group = any_topic.group()
@@ -351,7 +351,7 @@ def test_an_entry_of_ours_that_another_program_claims_can_still_be_settled(
     assert (group.pending(), group.dump().msgs) == ({}, {})
 
 
-def test_a_lease_of_ours_that_other_programs_claimed_is_reclaimed(any_topic: Topic, clock: ServerClock) -> None:
+def test_a_lease_that_other_programs_claimed_is_reclaimed(any_topic: Topic, clock: ServerClock) -> None:
     group = any_topic.group()
     (id_,) = any_topic.publish(b"a")
     group.take()

@@ -1,6 +1,6 @@
 """progress: only the holder writes it, and every end of a lease removes it.
 
-No script that ends a lease knows progress. So what holds here of these scripts holds of those of earlier versions.
+No script that ends a lease knows progress. So these tests hold for the scripts of earlier versions as well.
 """
 
 from dataclasses import replace

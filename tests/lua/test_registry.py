@@ -90,7 +90,7 @@ def test_a_heartbeat_removes_a_bounded_number(registry: Registry) -> None:
     assert registry.rows() == [("new", 100 * SECOND, b"info")]
 
 
-def test_who_departs_is_gone_and_may_depart_again(registry: Registry) -> None:
+def test_a_worker_that_departs_is_gone_and_may_depart_again(registry: Registry) -> None:
     registry.beat("a")
     registry.beat("b")
     assert [registry.call(ops.depart(registry.keys, "a")) for _ in range(2)] == [1, 0]

@@ -303,7 +303,7 @@ def test_unread_is_estimated_where_counting_is_dear(topic: Topic, clock: ServerC
     assert 4000 <= _unread(topic)["g"] <= 6000
 
 
-def test_counting_hands_no_more_than_a_few_large_entries_over(topic: Topic) -> None:
+def test_counting_reads_no_more_than_a_few_large_entries(topic: Topic) -> None:
     """Redis 6.2 never reports the lag of a group, and counting means copying bodies."""
     ids = topic.publish(*[b"." * 1_000_000] * 20)
     topic.run("XDEL", ids[12])

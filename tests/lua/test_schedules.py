@@ -270,7 +270,7 @@ def test_many_consumers_that_find_the_same_runs_send_for_each_once(pair: Pair) -
     assert pair.dump().stats["sent"] == 15
 
 
-def test_who_found_them_later_sends_only_for_the_rest(pair: Pair) -> None:
+def test_a_consumer_that_finds_runs_later_sends_only_the_rest(pair: Pair) -> None:
     pair.schedule(catch_up="all")
     early = pair.row()
     pair.fire(NOW + 2 * EVERY)

@@ -201,7 +201,7 @@ def test_a_message_that_failed_is_not_a_suspect(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize(("crash_limit", "is_suspect"), [(1, False), (2, True), (3, False)])
-def test_who_is_a_suspect_depends_on_the_limit_of_the_caller(
+def test_the_limit_of_the_caller_decides_which_messages_are_suspects(
     queue: Queue, suspect: MakeSuspects, crash_limit: int, is_suspect: bool
 ) -> None:
     suspect("s")

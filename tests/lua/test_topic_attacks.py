@@ -95,7 +95,7 @@ def test_a_stream_that_takes_nothing_loses_nothing_that_waits_for_its_time(
     else:
         claimed = group.claim(then="watch")
         assert list(bodies_of(claimed).values()) == [b"last"]
-        assert claimed.next_in == 1, "it looks again, and does not spin"
+        assert claimed.next_in == 1, "it claims again, and does not spin"
     assert topic.wire.run("ZCARD", topic.keys.key("waiting0")) == 2
     topic.run("DEL")
     assert group.held_bodies() == [b"late", b"late"]

@@ -90,5 +90,5 @@ def plain(installed: Callable[[str], Place]) -> Place:
 
 @pytest.fixture
 def full(installed: Callable[[str], Place]) -> Place:
-    """Give an environment as the README says: with the command line and the embedded server."""
+    """Return an environment as in the README: with the command line and the embedded server."""
     return installed("[cli,embedded]")

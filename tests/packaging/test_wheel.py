@@ -1,4 +1,4 @@
-"""What is in the wheel and in the source distribution, and what an installation does."""
+"""The content of the wheel and of the source distribution, and the effect of an installation."""
 
 import email
 import email.message
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 SOURCES = ROOT / "src/duly"
 
-# What the first releases of Python 3.11 lack: redis brings its own timeouts along, and archives have no filters.
+# The first releases of Python 3.11 lack these: redis brings its own timeouts along, and archives have no filters.
 OF_OLD_PYTHONS = {"async_timeout"} if sys.version_info < (3, 11, 3) else set()
 SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
@@ -116,7 +116,7 @@ def test_on_a_package_index_every_link_of_the_readme_is_an_address_of_a_file_tha
     assert [path[2] for path in ours if path and path[1] == "raw"] == ["docs/images/dashboard.png"]
 
 
-def test_the_source_distribution_has_what_is_needed_to_work_on_it(sdist: Path) -> None:
+def test_the_source_distribution_has_everything_to_work_on_it(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
 
@@ -180,21 +180,21 @@ assert len(work_off(app, advance=24 * 3600)) == 1
     assert (done.stdout, done.stderr) == ("report\n", "")
 
 
-def test_the_command_without_its_extra_says_what_to_install(plain: Place) -> None:
+def test_the_error_for_a_missing_cli_extra_shows_what_to_install(plain: Place) -> None:
     done = plain.run("duly", "demo")
 
     assert done.returncode == 1
     assert done.stderr == 'duly: the command line needs its extra: pip install "duly[cli]"\n'
 
 
-def test_the_dashboard_without_its_extra_says_what_to_install(plain: Place) -> None:
+def test_the_error_for_a_missing_web_extra_shows_what_to_install(plain: Place) -> None:
     done = plain.run("python", "-c", "import duly.web")
 
     assert done.returncode == 1
     assert "the dashboard needs pip install 'duly[web]'" in done.stderr
 
 
-def test_an_app_without_a_server_says_what_to_install(plain: Place) -> None:
+def test_the_error_for_a_missing_server_shows_what_to_install(plain: Place) -> None:
     done = plain.run("python", "-c", "import duly; duly.Duly().queue('orders').send(1)")
 
     assert done.returncode == 1

@@ -165,7 +165,7 @@ def test_workers_of_xdist_have_a_server_each(project: pytest.Pytester) -> None:
     assert [pid for _, pid in servers if is_alive(int(pid))] == []
 
 
-def test_without_the_extra_the_fixture_says_what_to_install(
+def test_the_error_for_a_missing_pytest_extra_shows_what_to_install(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")  # no server of the system either

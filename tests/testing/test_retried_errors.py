@@ -53,7 +53,7 @@ def test_an_exception_that_is_not_retried_makes_the_message_dead_at_once(
 
 
 @pytest.mark.parametrize("given", [RetryIn(0), False], ids=repr)
-def test_an_outcome_and_a_returned_false_are_no_exceptions(app: Duly, given: Any) -> None:
+def test_an_outcome_and_a_returned_false_are_not_exceptions(app: Duly, given: Any) -> None:
     queue = app.queue("orders", retry=POLICY)
 
     @queue.handler
@@ -80,7 +80,7 @@ def test_each_message_of_a_batch_is_judged_by_its_own_exception(app: Duly) -> No
     assert handled == [(0, "retry"), (1, "dead"), (2, "ack"), (0, "dead")]
 
 
-def test_the_policy_of_a_task_counts_also_for_a_message_with_attempts_of_its_own(app: Duly) -> None:
+def test_the_policy_of_a_task_counts_even_for_a_message_with_its_own_attempts(app: Duly) -> None:
     @app.task(queue="tasks", retry=Retry(never=ValueError))
     def work(text: str) -> None:
         raise ValueError(text)
@@ -115,7 +115,7 @@ def test_a_block_around_a_delivery_judges_alike(app: Duly) -> None:
     assert dead_of(queue).reason == REFUSED
 
 
-def test_on_dead_is_told_of_a_message_that_a_block_inside_the_handler_made_dead(app: Duly) -> None:
+def test_on_dead_is_called_for_a_message_that_a_block_inside_the_handler_made_dead(app: Duly) -> None:
     queue = app.queue("orders", retry=POLICY)
     told: list[str | None] = []
 
@@ -151,6 +151,6 @@ def test_exceptions_cannot_travel_with_a_message(app: Duly, policy: Retry) -> No
         ({"never": None}, "Retry.never must be exceptions like"),
     ],
 )
-def test_what_is_no_exception_is_refused(options: dict[str, Any], words: str) -> None:
+def test_a_value_that_is_not_an_exception_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         Retry(**options)

@@ -1,4 +1,4 @@
-"""`work_off` runs handlers in a test as a worker would, one after another, and says what became of each message."""
+"""`work_off` runs handlers in a test as a worker would, one after another, and returns the outcome of each message."""
 
 import asyncio
 import inspect
@@ -48,7 +48,7 @@ def seconds(handled: list[Handled], since: datetime) -> list[int]:
     return [round((each.at - since).total_seconds()) for each in handled]
 
 
-def test_all_that_is_due_is_handled_in_order_and_what_is_not_stays(
+def test_due_messages_are_handled_in_order_and_others_stay(
     app: duly.Duly, queue_name: str, works_off: Callable[..., list[Handled]]
 ) -> None:
     orders = app.queue(queue_name)
@@ -69,7 +69,7 @@ def test_all_that_is_due_is_handled_in_order_and_what_is_not_stays(
     assert works_off(app) == []
 
 
-def test_what_handlers_send_is_handled_too(
+def test_messages_that_handlers_send_are_handled_as_well(
     app: duly.Duly, queue_name: str, works_off: Callable[..., list[Handled]]
 ) -> None:
     orders, mails = app.queue(queue_name), app.queue(queue_name + "-mails")
@@ -98,7 +98,7 @@ def test_what_handlers_send_is_handled_too(
         pytest.param(lambda d: d.commit(), "commit", id="commit"),
     ],
 )
-def test_what_a_handler_settles_itself_is_its_outcome(
+def test_a_settle_inside_a_handler_is_the_outcome(
     app: duly.Duly, queue_name: str, settle: Callable[[duly.Delivery], Any], outcome: str
 ) -> None:
     def on_order(body: str, d: duly.Delivery) -> None:
@@ -222,7 +222,9 @@ def fails_by_hand(body: str, d: duly.Delivery) -> None:
         (17, "CodecError('the body does not decode to str: Expected `str`, got `int`')"),
     ],
 )
-def test_what_failed_has_an_error_however_it_failed(backend: str, queue_name: str, body: object, error: str) -> None:
+def test_a_failed_message_has_an_error_for_every_kind_of_failure(
+    backend: str, queue_name: str, body: object, error: str
+) -> None:
     with duly.Duly(backend) as app:
         orders = app.queue(queue_name)
         orders.handler(fails)
@@ -249,7 +251,9 @@ BY_HAND = "the handler settled the message itself, by d."
         ("retries for an error, then for none", f"HandlerFailed('{BY_HAND}retry()')"),
     ],
 )
-def test_what_a_handler_lets_fail_itself_has_its_reason(app: duly.Duly, queue_name: str, body: str, error: str) -> None:
+def test_a_message_that_a_handler_lets_fail_has_its_reason(
+    app: duly.Duly, queue_name: str, body: str, error: str
+) -> None:
     orders = app.queue(queue_name, retry=duly.Retry(attempts=2))
     orders.handler(fails_by_hand)
     orders.send(body)
@@ -270,7 +274,7 @@ def test_an_unknown_task_has_an_error(app: duly.Duly, queue_name: str) -> None:
     assert "no task 'unknown' here, only 'known'" in str(handled.error)
 
 
-def test_in_a_batch_each_has_the_error_of_its_own(app: duly.Duly, queue_name: str) -> None:
+def test_each_message_of_a_batch_has_its_own_error(app: duly.Duly, queue_name: str) -> None:
     orders = app.queue(queue_name)
 
     @orders.handler(batch=duly.Batch(max=3))
@@ -285,7 +289,7 @@ def test_in_a_batch_each_has_the_error_of_its_own(app: duly.Duly, queue_name: st
 
 
 @pytest.mark.parametrize("settled", [[0], [0, 1], [0, 1, 2]], ids=["one", "two", "all"])
-def test_what_a_batch_handler_raises_is_of_those_that_it_had_not_settled(
+def test_an_error_of_a_batch_handler_belongs_to_the_messages_that_it_had_not_settled(
     app: duly.Duly, queue_name: str, settled: list[int]
 ) -> None:
     orders = app.queue(queue_name)
@@ -305,7 +309,7 @@ def test_what_a_batch_handler_raises_is_of_those_that_it_had_not_settled(
     assert unseen == ("dead", duly.CodecError)
 
 
-def test_what_is_raised_after_an_ack_is_told_unless_it_is_an_outcome(app: duly.Duly, queue_name: str) -> None:
+def test_an_error_after_an_ack_is_reported_unless_it_is_an_outcome(app: duly.Duly, queue_name: str) -> None:
     orders = app.queue(queue_name)
 
     @orders.handler
@@ -335,7 +339,7 @@ def test_a_body_that_does_not_decode_is_dead(app: duly.Duly, queue_name: str) ->
     assert {message.reason for message in orders.list("dead")} == {"decode"}
 
 
-def test_a_message_that_the_handler_settles_itself_is_told_as_such(app: duly.Duly, queue_name: str) -> None:
+def test_a_message_that_the_handler_settles_is_reported_as_settled(app: duly.Duly, queue_name: str) -> None:
     orders = app.queue(queue_name)
 
     @orders.handler
@@ -477,7 +481,7 @@ async def test_in_an_event_loop_the_async_one_is_asked_for(app: duly.Duly, queue
 
 @pytest.mark.parametrize("ends", [KeyboardInterrupt, pytest.fail.Exception], ids=["Ctrl-C", "pytest.fail"])
 @pytest.mark.parametrize("is_async", [False, True], ids=["def", "async def"])
-def test_what_ends_a_test_is_not_taken_for_a_failure_of_the_handler(
+def test_an_exception_that_ends_a_test_is_not_a_failure_of_the_handler(
     app: duly.Duly, queue_name: str, ends: type[BaseException], is_async: bool
 ) -> None:
     def on_order(body: str) -> None:
@@ -543,7 +547,7 @@ def test_retries_are_made_when_they_are_due() -> None:
 
     @calls.handler
     def on_call(body: str, d: duly.Delivery) -> None:
-        raise ConnectionError("nobody answers")
+        raise ConnectionError("no answer")
 
     clock.freeze()
     start = datetime.fromtimestamp(clock.now_us() / 1_000_000, UTC)
@@ -629,7 +633,7 @@ def test_an_app_that_was_emptied_has_its_handlers_and_nothing_else() -> None:
     assert sorted(each.body for each in work_off(app)) == ["a", "c", "event"]
 
 
-def test_locks_effects_workers_and_keys_of_the_user_are_emptied_too() -> None:
+def test_locks_effects_workers_and_user_keys_are_emptied_as_well() -> None:
     def stamp(body: str, d: duly.Delivery) -> None:
         seen.append(duly.once(d, "stamp", ttl=3600))
         d.commit(redis=[("INCR", "stamped")])
@@ -655,7 +659,7 @@ def test_locks_effects_workers_and_keys_of_the_user_are_emptied_too() -> None:
                 pass
 
 
-def test_who_waits_for_a_lock_that_is_emptied_has_it() -> None:
+def test_a_waiting_caller_gets_a_lock_that_is_emptied() -> None:
     with duly.Duly("memory://") as app, ThreadPoolExecutor(1) as pool:
         app.lock("stock", ttl=3600).__enter__()
 

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # checkers take ten s
 
 
 def run(*command: str) -> str:
-    """Run a checker with this Python first on the PATH: pyright looks there for the packages that it checks."""
+    """Run a checker with this Python first on the PATH: pyright searches there for the packages that it checks."""
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         [sys.executable, "-m", *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False

@@ -35,7 +35,7 @@ def current_source() -> Path:
 
 @pytest.fixture(scope="session", params=SERVERS)
 def pair(request: pytest.FixtureRequest, previous_source: Path, current_source: Path) -> Iterator[Pair]:
-    """Run the test once on each server. Time goes forward from test to test, so each has names of its own."""
+    """Run the test once on each server. Time goes forward from test to test, so each has its own names."""
     kind: Kind = request.param
     need(kind)
     if not shutil.which("gcc"):

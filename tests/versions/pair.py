@@ -1,4 +1,4 @@
-"""Two versions of Duly on one server, each in a process of its own, and a test that says which of them does what."""
+"""Two versions of Duly on one server, each in its own process. The test decides which of them makes a call."""
 
 import json
 import os
@@ -50,7 +50,7 @@ class Peer:
         return self.name
 
     def run(self, expression: str, **given: Any) -> Any:
-        """Have the peer evaluate an expression, and give what came out."""
+        """Have the peer evaluate an expression, and return the result."""
         self.begin(expression, **given)
         return self.answer()
 
@@ -62,7 +62,7 @@ class Peer:
         self._process.stdin.flush()
 
     def answer(self) -> Any:
-        """Wait for what came out of the expression that was begun."""
+        """Wait for the result of the expression that was begun."""
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE)
         assert ready, f"{self.name} has not answered for {PATIENCE:g} s"

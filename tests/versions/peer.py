@@ -1,4 +1,4 @@
-"""One version of Duly in a process of its own: it evaluates the expressions that a test sends, a line of JSON each.
+"""One version of Duly in its own process: it evaluates the expressions that a test sends, a line of JSON each.
 
     {"run": "box.send(body, delay=5)", "given": {"body": "a"}}   ->   {"value": "01JC..."}
     {"run": "held[id].ack()", "given": {"id": "01JC..."}}        ->   {"error": "LeaseLost: ..."}
@@ -62,7 +62,7 @@ def open_box(kind: str, name: str, attempts: int) -> None:
         done = duly.Keep(count=1000) if keeps else None
         box = app.queue(name, lease=LEASE, retry=duly.Retry(attempts=attempts), done=done)
         path = f"/api/v1/queues/{name}"
-    box.handler(lambda body: None)  # the HTTP API takes the options of what has a handler
+    box.handler(lambda body: None)  # the HTTP API takes the options of queues that have a handler
     held.clear()
 
 
@@ -116,7 +116,7 @@ def call_add(queue: str, one: int, two: int) -> str:
 
 
 def claim(limit: int = 100) -> list[dict[str, Any]]:
-    """Take what is due, and hold it."""
+    """Receive due messages, and hold them."""
     found = box.receive(limit=limit, wait=0)
     held.update({d.id: d for d in found})
     return [_delivered(d) for d in found]
@@ -171,7 +171,7 @@ VERBS: dict[str, Callable[[Any], Any]] = {
 
 
 def receive_over_http() -> list[str]:
-    """Take what is due, and give receipts with which any process can settle it."""
+    """Receive due messages, and return receipts with which any process can settle them."""
     answer = loop.run(_posted("receive", {"limit": 100, "wait": 0, "lease": LEASE}))
     return [message["receipt"] for message in answer["messages"]]
 
@@ -201,7 +201,7 @@ async def _posted(verb: str, body: dict[str, Any]) -> Any:
 
 
 def finish_all() -> list[dict[str, Any]]:
-    """Redrive what is dead, finish all that is due, and give what was delivered."""
+    """Redrive dead letters, ack all due messages, and return the deliveries."""
     box.redrive()
     delivered: list[dict[str, Any]] = []
     while found := box.receive(limit=100, wait=0):
@@ -227,7 +227,7 @@ def free_lock(name: str) -> bool:
     return bool(lock.lost)
 
 
-# Looking
+# Inspection
 
 
 def look() -> dict[str, Any]:
@@ -245,7 +245,7 @@ def look() -> dict[str, Any]:
 
 
 def _look_at_topic() -> dict[str, Any]:
-    entries = topic.read(limit=1000)  # first: it lets in what is due, which changes the numbers
+    entries = topic.read(limit=1000)  # first: it lets due publishes in, which changes the numbers
     counts = dataclasses.asdict(topic.stats())
     return {
         "topic": {name: value for name, value in counts.items() if name != "bytes"},
@@ -295,7 +295,7 @@ def serve() -> None:
     """Answer each line, until there are no more."""
     logging.disable()  # it warns of every dead letter, and the tests make many
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else is printed is no answer
+    os.dup2(2, 1)  # other output is not an answer
     for line in sys.stdin:
         answers.write(json.dumps(_answer(json.loads(line)), default=_plain) + "\n")
         answers.flush()

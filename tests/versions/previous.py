@@ -14,7 +14,7 @@ _NAMED: Final = Path(__file__).with_name("PREVIOUS")
 
 
 def named_commit() -> str:
-    """Read which version the project says it is."""
+    """Read the version of the project."""
     (named,) = [line for line in _NAMED.read_text().splitlines() if line and not line.startswith("#")]
     return named
 
@@ -25,7 +25,7 @@ def previous_commit() -> str:
 
 
 def take_out(commit: str, parent: Path) -> Path:
-    """Write the package of a commit into a directory of its own, and return what PYTHONPATH must name.
+    """Write the package of a commit into its own directory, and return the directory for PYTHONPATH.
 
     Several processes of a test run may ask for the same one: it is there as a whole, or not at all.
     """

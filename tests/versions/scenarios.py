@@ -1,4 +1,4 @@
-"""What two versions do together beside the verbs: `a` stores or changes something, and `b` goes on with it."""
+"""Calls of two versions other than the verbs: `a` stores or changes something, and `b` continues with it."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -293,7 +293,7 @@ def repairs(pair: Pair, a: Peer, b: Peer, name: str) -> None:
     assert pair.agree()["stats"]["corrected"] == -5
 
 
-# Beside messages
+# Other data than messages
 
 
 def schedules(pair: Pair, a: Peer, b: Peer, name: str) -> None:
@@ -369,7 +369,7 @@ def results(pair: Pair, a: Peer, b: Peer, name: str) -> None:
     wait_until(lambda: pair.place.blocked() == 1)
     a.run("claim()")
     a.run("held[id].ack(result={'total': 1})", id=kept)
-    assert "ends" in pair.own_keys(name)  # b waits for the end there, and would look again by itself after 5 s
+    assert "ends" in pair.own_keys(name)  # b waits for the end there, and would poll after 5 s
     assert b.answer() == {"total": 1}
     b.begin("box.result(id, wait=50)", id=failed)
     a.run("held[id].reject('no use')", id=failed)

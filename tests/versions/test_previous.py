@@ -1,4 +1,4 @@
-"""The previous version is there and is the one that runs: what is missing fails, and is not left out."""
+"""The previous version is installed and runs: a missing part fails the tests and is not skipped."""
 
 import subprocess
 from pathlib import Path

@@ -24,7 +24,9 @@ def test_a_verb_means_the_same_to_both(pair: Pair, queue_name: str, kind: str, v
 
 @pytest.mark.parametrize("begins", ["old", "new"])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_one_goes_on_with_what_the_other_did(pair: Pair, queue_name: str, scenario: Scenario, begins: str) -> None:
+def test_each_version_continues_the_work_of_the_other(
+    pair: Pair, queue_name: str, scenario: Scenario, begins: str
+) -> None:
     a = getattr(pair, begins)
     scenario(pair, a, pair.other_than(a), queue_name)
 

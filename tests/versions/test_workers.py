@@ -1,4 +1,4 @@
-"""Workers of two versions share queues and a topic while they are killed: all is handled, and both audits say so."""
+"""Workers of two versions share queues and a topic while they are killed: all is handled, and both audits agree."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -88,7 +88,7 @@ def senders(
 
 
 def way_of(n: int) -> str:
-    """Tell what a handler does with an order. The first of those that are sent together is held by a worker."""
+    """Return the outcome of an order. The first of those that are sent together is held by a worker."""
     return WAYS[n % len(WAYS)] if n % MESSAGES_PER_KILL else HELD
 
 

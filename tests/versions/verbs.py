@@ -1,4 +1,4 @@
-"""Every verb, when one version settles what the other one has stored or claimed, and goes on with what is left."""
+"""Every verb: one version settles a message that the other one has stored or claimed, and continues with it."""
 
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ _COUNTED: Final = {
     "extend": {"crashes": 1, "attempt": 2},
     "run out": {"crashes": 1, "attempt": 2},
 }
-"""What the next delivery shows of a verb. The time that passes is longer than a lease that was extended."""
+"""The effect of a verb on the next delivery. The time that passes is longer than a lease that was extended."""
 _ROUNDS: Final = 4
 """How often time passes and all that is due is finished, until nothing can be left: what repeats comes twice more."""
 
@@ -35,7 +35,7 @@ CASES: Final = [
 
 
 def play_verb(pair: Pair, kind: str, verb: str, roles: str, name: str) -> None:
-    """Store messages of all forms, settle what is due in one way, finish the rest and delete it. Both agree."""
+    """Store messages of all forms, settle the due ones in one way, ack the rest and delete it. Both agree."""
     store, claim, settle = (getattr(pair, who) for who in ROLES[roles].split())
     pair.open(kind, name, attempts=1 if verb == "last retry" else 3)
     forms = set(store.run("store_all_forms()"))

@@ -134,7 +134,7 @@ def test_an_invalid_session_grants_no_role(access: Access, given: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("needs", ROLES)
-def test_a_role_may_do_what_lower_ones_may(access: Access, role: Role, needs: Role) -> None:
+def test_a_role_has_the_permissions_of_lower_roles(access: Access, role: Role, needs: Role) -> None:
     may = access.denial_reason(role, needs, changes=True) is None
     assert may == (ROLES.index(role) >= ROLES.index(needs))
 

@@ -184,7 +184,7 @@ async def test_a_message_is_returned_with_its_history(site_app: duly.AsyncDuly, 
     assert [each["what"] for each in shown["timeline"]] == [each.what for each in found.timeline]
 
 
-async def test_explain_says_why_a_message_waits(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+async def test_explain_shows_why_a_message_waits(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     orders = site_app.queue("orders")
     id_ = await orders.send(1, id="mine/1", delay=3600)
     shown = await _json(client, f"/queues/orders/explanations/{id_}")
@@ -469,7 +469,7 @@ async def test_very_many_leases_are_only_counted(
         await inbox.receive(1, wait=0)
 
         async def never(*_: Any, **__: Any) -> None:
-            pytest.fail("leases were looked at")
+            pytest.fail("leases were read")
 
         with monkeypatch.context() as patched:
             patched.setattr(type(inbox), "pending", never)

@@ -258,7 +258,7 @@ class Parts(HTMLParser):
     def handle_data(self, data: str) -> None:
         self.texts.append(data)
         if self._open and data.strip():
-            self.oddities.append(f"a script of its own: {data}")
+            self.oddities.append(f"an inline script: {data}")
 
     def handle_decl(self, decl: str) -> None:
         if decl.lower() != "doctype html":
@@ -275,7 +275,7 @@ class Parts(HTMLParser):
 
 
 def assert_no_injection(response: httpx.Response) -> None:
-    """Check what holds for every response."""
+    """Check the rules for every response."""
     for name, value in response.headers.raw:
         assert not re.search(rb"[\x00-\x08\x0a-\x1f\x7f]", name + value), (name, value)
     assert "hacked" not in response.headers.get("set-cookie", "")

@@ -248,7 +248,7 @@ async def test_schedules_are_exported(app: AsyncDuly) -> None:
 # Completeness
 
 NOT_AS_A_NUMBER = {
-    "Stats.paused": "who it was is for people; duly_paused says whether",
+    "Stats.paused": "the name is for people; duly_paused has the state",
     "Stats.unread": "duly_group_unread has it, of groups of other programs as well",
     "Stats.missed": "duly_group_missed_total has it, of groups of other programs as well",
     "TopicStats.first_id": "an id",

@@ -93,7 +93,7 @@ def test_the_table_is_described(described: dict[str, Any], operation: Operation)
         assert operation.needs in found["description"]
 
 
-def test_a_schema_rejects_what_the_api_rejects(described: dict[str, Any]) -> None:
+def test_a_schema_rejects_the_same_input_as_the_api(described: dict[str, Any]) -> None:
     send = described["components"]["schemas"]["Send"]
     assert send["additionalProperties"] is False
     options = set(duly.Send.__dataclass_fields__) | {"base64", "durable"}

@@ -111,7 +111,7 @@ class WorkerProcess:
         return self.log_path.read_text(errors="replace")
 
     def cpu_seconds(self) -> float:
-        """Tell how much time of a processor it has used, its threads included."""
+        """Return how much processor time it has used, its threads included."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -35,8 +35,8 @@ from pathlib import Path
 
 place, manners, grace = Path(sys.argv[1]), sys.argv[2].split(","), float(sys.argv[3])
 
-def say(*words):
-    with (place / "said").open("a") as file:
+def record(*words):
+    with (place / "records").open("a") as file:
         file.write(" ".join(map(str, words)) + "\\n")
 
 def count_starts():
@@ -51,7 +51,7 @@ def listen(*functions):
     """Call one function per signal, in this order."""
     left = list(functions)
     def hear(number, frame):
-        say("heard", signal.Signals(number).name, os.getpid())
+        record("heard", signal.Signals(number).name, os.getpid())
         left.pop(0)()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, hear)
@@ -63,7 +63,7 @@ if manner in ("crash", "misuse"):
     os._exit({"crash": 1, "misuse": 2}[manner])
 if manner == "slow":  # to start: it handles no signals until a signal is pending, or its parent has ended
     parent = os.getppid()
-    say("starting", os.getpid())
+    record("starting", os.getpid())
     while not signal.sigpending() and os.getppid() == parent:
         time.sleep(0.01)
 listen(lambda: os._exit(0))
@@ -74,11 +74,11 @@ if manner == "busy":
 if manner == "stubborn":
     listen(*[lambda: None] * 1000)
     grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(place)])
-    say("grandchild", grandchild.pid)
+    record("grandchild", grandchild.pid)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
 from duly.worker import parent_pipe
 parent_pipe.follow_parent(grace)
-say("ready", os.getpid())
+record("ready", os.getpid())
 while True:
     time.sleep(600)
 '''
@@ -103,14 +103,14 @@ class Supervised:
         return [each for each in self.events if each["event"] == event]
 
     @property
-    def said(self) -> list[str]:
+    def records(self) -> list[str]:
         """The output of the children, one line each."""
         with suppress(FileNotFoundError):
-            return (self._place / "said").read_text().split("\n")[:-1]
+            return (self._place / "records").read_text().split("\n")[:-1]
         return []
 
     def pids(self, word: str = "ready") -> list[int]:
-        return [int(line.split()[-1]) for line in self.said if line.startswith(word)]
+        return [int(line.split()[-1]) for line in self.records if line.startswith(word)]
 
     def wait_ready(self, count: int) -> list[int]:
         """Wait until this number of children has been ready, and return their pids."""
@@ -132,7 +132,7 @@ class Supervised:
         wait_until(lambda: not any(map(is_running, pids)), f"processes {pids} are gone", self.describe)
 
     def describe(self) -> str:
-        return "\n".join([(self._place / "log").read_text(), *self.said])
+        return "\n".join([(self._place / "log").read_text(), *self.records])
 
     def started(self) -> list[int]:
         return [each["pid"] for each in self.named("process.started")]

@@ -252,7 +252,7 @@ def test_each_of_many_queues_wakes_one_worker(server: Server, tmp_path: Path) ->
 # --- Two workers -------------------------------------------------------------------------------------------
 
 
-def test_a_full_worker_hands_the_watch_for_a_due_time_on(server: Server, tmp_path: Path) -> None:
+def test_a_full_worker_passes_the_watch_for_a_due_time_on(server: Server, tmp_path: Path) -> None:
     """The first worker keeps both due times. It takes the earlier message, and the other worker takes the later one."""
     flag = tmp_path / "flag"
     with floor(server, tmp_path) as given:
@@ -265,7 +265,7 @@ def test_a_full_worker_hands_the_watch_for_a_due_time_on(server: Server, tmp_pat
         wait_until(lambda: given.orders.stats().acked == 2)
 
 
-def test_a_worker_that_another_queue_fills_hands_the_watch_on(server: Server, tmp_path: Path) -> None:
+def test_a_worker_that_another_queue_fills_passes_the_watch_on(server: Server, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     with floor(server, tmp_path) as given:
         full = given.start("--queues", "orders,mail", "--concurrency", "1")
@@ -297,7 +297,7 @@ def test_a_full_worker_leaves_new_messages_to_the_other(server: Server, tmp_path
         flag.touch()
 
 
-def test_a_worker_that_leaves_while_it_watches_hands_the_watch_on(server: Server, tmp_path: Path) -> None:
+def test_a_worker_that_leaves_while_it_watches_passes_the_watch_on(server: Server, tmp_path: Path) -> None:
     with floor(server, tmp_path) as given:
         staying = None
         for round_ in range(3):

@@ -139,7 +139,7 @@ async def test_an_error_at_the_stop_is_logged_and_the_rest_is_done(
 
 
 @pytest.mark.parametrize(("occasion", "kind"), [("on_stop", "async def"), ("on_dead", "async def"), ("on_dead", "def")])
-async def test_a_hook_that_hangs_does_not_hold_the_worker_for_ever(
+async def test_a_hook_that_hangs_does_not_hold_the_worker_forever(
     queue_name: str, monkeypatch: pytest.MonkeyPatch, occasion: str, kind: str
 ) -> None:
     """Except for a `def` at the stop: it runs in the event loop."""

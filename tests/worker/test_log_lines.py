@@ -289,7 +289,7 @@ async def test_an_error_after_the_handler_has_settled_is_one_line(
 
 
 @pytest.mark.parametrize("end", [None, False, Recycle(5), Reject("other"), Defer(5), RetryIn(5)])
-async def test_an_outcome_after_the_handler_has_settled_is_no_error(
+async def test_an_outcome_after_the_handler_has_settled_is_not_an_error(
     memory_bench: Bench, caplog: pytest.LogCaptureFixture, end: Any
 ) -> None:
     def act(body: Any, d: duly.Delivery) -> Any:

@@ -79,7 +79,7 @@ async def test_false_is_a_failure(bench: Bench) -> None:
     assert "returned False" in message.errors[0].error
 
 
-async def test_a_coroutine_that_a_def_returns_is_no_success(backend: str, queue_name: str) -> None:
+async def test_a_coroutine_that_a_def_returns_is_not_a_success(backend: str, queue_name: str) -> None:
     async with given_bench(backend, queue_name, "Duly, def") as bench:
 
         async def forgotten() -> None: ...

@@ -36,7 +36,7 @@ def test_a_killed_child_is_replaced_and_the_others_go_on(tmp_path: Path) -> None
         unexpected = [end for end in parent.named("process.ended") if "restart_in" in end]
         assert [(end["pid"], end["signal"]) for end in unexpected] == [(first[1], "SIGKILL")]
         assert after[:3] == first
-        assert {int(line.split()[-1]) for line in parent.said if line.startswith("heard")} == set(after) - {first[1]}
+        assert {int(line.split()[-1]) for line in parent.records if line.startswith("heard")} == set(after) - {first[1]}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -46,7 +46,7 @@ def test_a_signal_is_forwarded_and_the_parent_waits_for_all_children(tmp_path: P
         parent.signal(number)
 
         assert parent.wait_status() == 0
-        assert sorted(parent.said[3:]) == sorted(f"heard {number.name} {pid}" for pid in pids)
+        assert sorted(parent.records[3:]) == sorted(f"heard {number.name} {pid}" for pid in pids)
         assert not any(map(is_running, pids))
         assert [each["status"] for each in parent.named("process.ended")] == [0, 0, 0]
 
@@ -71,11 +71,11 @@ def test_a_second_signal_is_forwarded_as_well(tmp_path: Path) -> None:
     with supervised(tmp_path, "busy") as parent:
         (pid,) = parent.wait_ready(1)
         parent.signal(signal.SIGTERM)
-        wait_until(lambda: f"heard SIGTERM {pid}" in parent.said, "the first signal is heard", parent.describe)
+        wait_until(lambda: f"heard SIGTERM {pid}" in parent.records, "the first signal is heard", parent.describe)
         parent.signal(signal.SIGINT)
 
         assert parent.wait_status() == 1
-        assert parent.said[1:] == [f"heard SIGTERM {pid}", f"heard SIGINT {pid}"]
+        assert parent.records[1:] == [f"heard SIGTERM {pid}", f"heard SIGINT {pid}"]
         assert [each["at_once"] for each in parent.named("supervisor.stopping")] == [False, True]
 
 
@@ -146,18 +146,18 @@ def test_children_stop_in_order_when_their_parent_is_killed(tmp_path: Path) -> N
         parent.signal(signal.SIGKILL)
 
         parent.wait_gone(*pids)
-        assert sorted(parent.said[3:]) == sorted(f"heard SIGTERM {pid}" for pid in pids)
+        assert sorted(parent.records[3:]) == sorted(f"heard SIGTERM {pid}" for pid in pids)
 
 
 def test_a_child_that_is_stopping_is_not_hurried_by_its_parents_death(tmp_path: Path) -> None:
     with supervised(tmp_path, "busy", grace=1.0) as parent:
         (pid,) = parent.wait_ready(1)
         parent.signal(signal.SIGTERM)
-        wait_until(lambda: f"heard SIGTERM {pid}" in parent.said, "the signal is heard", parent.describe)
+        wait_until(lambda: f"heard SIGTERM {pid}" in parent.records, "the signal is heard", parent.describe)
         parent.signal(signal.SIGKILL)
 
         parent.wait_gone(pid)  # its patience is over: it was killed
-        assert parent.said[1:] == [f"heard SIGTERM {pid}"]
+        assert parent.records[1:] == [f"heard SIGTERM {pid}"]
 
 
 def test_a_child_that_does_not_stop_does_not_outlive_its_parent(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_any_exception_is_retried_by_policy_and_then_dead(
         assert_accounts(queue, sent=len(ids) + 1, acked=len(NAMES) + 1, dead=len(NAMES), crashed=0, released=0)
 
 
-def test_an_error_that_raises_when_it_is_looked_at(server: StartedServer, tmp_path: Path, queue_name: str) -> None:
+def test_an_error_that_raises_when_it_is_formatted(server: StartedServer, tmp_path: Path, queue_name: str) -> None:
     url = server("valkey").url
     handler = """
         class Silent(Exception):

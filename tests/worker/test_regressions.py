@@ -182,7 +182,7 @@ async def _is_acked(queue: duly.AsyncQueue, count: int) -> bool:
     return stats.acked == count and stats.leased == 0
 
 
-async def test_a_reason_that_is_no_text_is_written_down(memory_bench: Bench) -> None:
+async def test_a_reason_that_is_not_text_is_stored(memory_bench: Bench) -> None:
     memory_bench.define(raising(Coded()))
     id_ = await memory_bench.queue.send("body")
 

@@ -60,7 +60,7 @@ def test_files_that_are_not_source_of_the_user_are_ignored(tmp_path: Path, path:
     assert files.find_change() is None
 
 
-def test_links_that_lead_nowhere_or_in_circles_are_no_problem(tmp_path: Path) -> None:
+def test_links_that_lead_nowhere_or_in_circles_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "broken.py").symlink_to(tmp_path / "nothing")
     (tmp_path / "circle").symlink_to(tmp_path)
     files = SourceFiles(tmp_path)
@@ -103,7 +103,7 @@ class TestWithProcesses:
 
             assert parent.wait_status() == 0
             assert [each["path"] for each in parent.named("reload.file_changed")] == ["jobs.py"]
-            heard = [line for line in parent.said if line.startswith("heard")]
+            heard = [line for line in parent.records if line.startswith("heard")]
             assert sorted(heard[:2]) == sorted(f"heard SIGTERM {pid}" for pid in first)
             assert sorted(heard[2:]) == sorted(f"heard SIGINT {pid}" for pid in second)
             assert not any(map(is_running, [*first, *second]))
@@ -137,14 +137,14 @@ class TestWithProcesses:
             for number in (1, 2):
                 change(tmp_path / "jobs.py", "x" * number)
                 parent.wait_event("reload.file_changed", number)
-            wait_until(lambda: f"heard SIGTERM {pid}" in parent.said, "the signal is heard", parent.describe)
+            wait_until(lambda: f"heard SIGTERM {pid}" in parent.records, "the signal is heard", parent.describe)
             os.kill(pid, signal.SIGINT)
             parent.wait_ready(2)
             parent.signal(signal.SIGTERM)
 
             assert parent.wait_status() == 0
             # One signal of the parent for two changes, and one of the test.
-            assert [line for line in parent.said if line.endswith(f" {pid}")][1:] == [
+            assert [line for line in parent.records if line.endswith(f" {pid}")][1:] == [
                 f"heard SIGTERM {pid}",
                 f"heard SIGINT {pid}",
             ]

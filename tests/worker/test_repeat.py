@@ -56,7 +56,7 @@ async def _is_empty(queue: duly.AsyncQueue) -> bool:
     return (await queue.stats()).live == 0
 
 
-async def test_a_failure_is_retried_and_is_no_repeat(bench: Bench) -> None:
+async def test_a_failure_is_retried_and_is_not_a_repeat(bench: Bench) -> None:
     bench.define(raising(ValueError("boom")), retry=Retry(attempts=2, first=0.01))
     await bench.queue.send("body", delay=0, repeat=Repeat(first=0.05))
 

@@ -134,7 +134,7 @@ async def test_settled_by_hand_the_result_is_given_there(bench: Bench) -> None:
         assert await bench.queue.result(id_, wait=60) == "by hand"
 
 
-async def test_outcomes_are_no_results(bench: Bench) -> None:
+async def test_outcomes_are_not_results(bench: Bench) -> None:
     outcomes = iter([Recycle(0), False, "at last"])
     bench.define(lambda body, d: next(outcomes), done=KEPT, retry=Retry(first=0.01))
     id_ = await bench.queue.send("body")

@@ -118,7 +118,7 @@ async def _is_empty(queue: duly.AsyncQueue) -> bool:
     return (await queue.stats()).live == 0
 
 
-async def test_a_worker_whose_hands_are_full_sends_for_the_runs_later(backend: str, queue_name: str) -> None:
+async def test_a_full_worker_sends_the_runs_later(backend: str, queue_name: str) -> None:
     """It claims nothing during that time. With catch_up="all" nothing is missing afterwards."""
     seen: list[str] = []
     is_released = False

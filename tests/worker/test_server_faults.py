@@ -258,7 +258,7 @@ def test_an_idle_worker_whose_connections_are_cut_is_still_woken(own_server: Ser
         assert_calm(worker)
 
 
-def test_connections_that_the_server_closes_when_idle_are_no_outage(own_server: Server, tmp_path: Path) -> None:
+def test_connections_that_the_server_closes_when_idle_are_not_an_outage(own_server: Server, tmp_path: Path) -> None:
     with (
         client_of(own_server) as client,
         duly.Duly(own_server.url) as app,

@@ -494,7 +494,7 @@ async def test_a_plain_xadd_wakes_an_idle_worker(server_stage: Stage, client: An
     assert handled == [each for n in range(5) for each in ({"n": str(n)}, n)]
 
 
-async def test_a_plain_xadd_whose_body_is_no_json_is_dead(server_stage: Stage, client: Any) -> None:
+async def test_a_plain_xadd_whose_body_is_not_json_is_dead(server_stage: Stage, client: Any) -> None:
     server_stage.define(returning(None))
     id_ = client.xadd(server_stage.topic.stream, {"body": "{"}).decode()
 

@@ -1,4 +1,4 @@
-"""Queues: what may be sent, what is received, and which options there are."""
+"""Queues: types of sent and received bodies, and the options."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, assert_type
@@ -93,7 +93,7 @@ def without_a_type(d: duly.Delivery, queue: duly.Queue, send: duly.Send) -> None
     without_a_type(orders.receive()[0], orders, duly.Send(Order(1)))
 
 
-# Looking and steering
+# Inspection and management
 def look(message: duly.Message) -> duly.Progress | None:
     orders.list("dead")
     orders.list("sleeping")  # E
