@@ -16,6 +16,7 @@ tell = {"tell": 1, "anew": "made anew # whoever"}  # nobody
 # error.
 text = f"{tell} is mended {tell!r:>10} in vain, too"
 code = "`nobody` calls `tell()`"
+def test_what_waits_is_told(whoever): ...
 '''
 LUA = """--[[ Nobody looks. ]]
 local look = redis.error_reply("ERR nobody holds it")
@@ -37,13 +38,13 @@ Reader = Callable[[str], Iterator[Prose]]
             prose_of_python,
             PYTHON,
             {("tell", 1), ("what is", 1), ("anew", 3), ("whoever", 3), ("somebody", 3), ("itself", 4), ("is no", 5)}
-            | {("mend", 7), ("in vain", 7), ("too", 7)},
+            | {("mend", 7), ("in vain", 7), ("too", 7), ("what is", 9), ("tell", 9)},
         ),
         (prose_of_lua, LUA, {("somebody", 1), ("look", 1), ("somebody", 2), ("anew", 4)}),
         (prose_of_template, TEMPLATE, {("so many", 1), ("somebody", 3)}),
     ],
 )
-def test_phrases_are_found_in_comments_and_texts_with_their_lines(
+def test_phrases_are_found_in_comments_texts_and_test_names_with_their_lines(
     reader: Reader, source: str, expected: set[tuple[str, int]]
 ) -> None:
     found = [hit for prose in reader(source) for hit in hits_in(prose)]
