@@ -21,7 +21,7 @@ def queue(backend: str, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> dul
     return queue
 
 
-def test_they_are_received_and_settled(queue: duly.Queue) -> None:
+def test_messages_with_control_characters_are_received_and_settled(queue: duly.Queue) -> None:
     (delivery,) = queue.receive(1, wait=0)
     assert (delivery.id, delivery.key) == (ID, KEY)
     delivery.recycle(body="y")
@@ -32,7 +32,7 @@ def test_they_are_received_and_settled(queue: duly.Queue) -> None:
     assert queue.audit().ok
 
 
-def test_they_are_found_and_steered(queue: duly.Queue) -> None:
+def test_messages_with_control_characters_are_found_and_managed(queue: duly.Queue) -> None:
     assert queue.get(ID) is not None
     assert queue.explain(ID)
     assert queue.promote(ID + "2")

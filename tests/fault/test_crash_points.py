@@ -218,7 +218,7 @@ def killed_at(k: int, stage: Stage) -> tuple[CutAt, Callable[[Consumer], None]]:
 
 
 @pytest.mark.timeout(300)
-def test_a_consumer_killed_at_any_command_and_stage_loses_nothing_and_its_messages_come_again(
+def test_a_consumer_killed_at_any_command_and_stage_loses_nothing_and_its_messages_are_redelivered(
     upstream: Server, queue_name: str, tmp_path: Path
 ) -> None:
     uncut = Policy()

@@ -372,7 +372,7 @@ GARBAGE: Final = (
 
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=lambda garbage: garbage[:22].hex() or "empty")
-def test_a_damaged_record_becomes_a_dead_letter_and_the_others_go_on(
+def test_a_damaged_record_becomes_a_dead_letter_and_the_others_continue(
     server: StartedServer, queue_name: str, garbage: bytes
 ) -> None:
     upstream = server("valkey")

@@ -196,7 +196,7 @@ def test_a_message_past_its_ttl_is_dropped_and_counted(queue: Queue, clock: Serv
     assert (state.stats["expired"], state.stats["bytes"]) == (2, 0)
 
 
-def test_a_message_that_is_out_does_not_expire(queue: Queue, clock: ServerClock) -> None:
+def test_a_leased_message_does_not_expire(queue: Queue, clock: ServerClock) -> None:
     (settle,) = queue.hold("a", ttl=5, lease=30)
     assert queue.dump().expires == {}
     clock.freeze(NOW + 6 * SECOND)

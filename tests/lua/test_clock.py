@@ -47,7 +47,7 @@ def test_after_a_step_back_messages_given_back_now_are_claimable_now(
     assert ids_of(queue.claim()) == ["a"]
 
 
-def test_after_a_step_back_fences_go_on_growing(queue: Queue, clock: ServerClock) -> None:
+def test_after_a_step_back_fences_keep_growing(queue: Queue, clock: ServerClock) -> None:
     fences = []
     queue.send("a")
     for number in range(10):

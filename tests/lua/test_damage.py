@@ -46,7 +46,7 @@ def test_a_damaged_dead_letter_can_be_steered_and_stays_in_one_place(queue: Queu
 
 @every_damage
 @pytest.mark.parametrize("repair", [False, True])
-def test_an_audit_goes_on_over_a_damaged_record(queue: Queue, damage: bytes, repair: bool) -> None:
+def test_an_audit_continues_after_a_damaged_record(queue: Queue, damage: bytes, repair: bool) -> None:
     queue.send("a", "b")
     _damage(queue, "a", damage)
     for source in ops.AUDITED:

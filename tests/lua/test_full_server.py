@@ -53,7 +53,9 @@ def full(own_wire: Callable[..., tuple[Server, Wire]]) -> _Filled:
 
 
 @every_draining_call
-def test_a_script_that_settles_or_steers_goes_on(full: _Filled, queue_name: str, prepare: Prepare) -> None:
+def test_a_script_that_settles_or_manages_runs_on_a_full_server(
+    full: _Filled, queue_name: str, prepare: Prepare
+) -> None:
     queue = Queue(full.wire, queue_name)
     call = prepare(queue)
     full.fill()
@@ -125,7 +127,7 @@ def test_a_queue_is_tidied(full: _Filled, queue_name: str) -> None:
     assert queue.dump().msgs == {}
 
 
-def test_workers_go_on_beating(full: _Filled, queue_name: str) -> None:
+def test_workers_keep_sending_heartbeats(full: _Filled, queue_name: str) -> None:
     keys = RegistryKeys(queue_name)
     full.fill()
     for call in (ops.beat(keys, "a", b"info", 60), ops.beat(keys, "b", b"info", 0), ops.depart(keys, "b")):

@@ -111,7 +111,7 @@ def test_claims_do_not_read_parked_messages_again(queue: Queue, limit: int) -> N
     assert queue.dump().differences(before) == ["calls"]
 
 
-def test_keys_that_begin_alike_are_different_lanes(queue: Queue) -> None:
+def test_keys_with_a_common_prefix_are_different_lanes(queue: Queue) -> None:
     for key in ("k", "k1", "k k", "kk", "\u00e9", "\u00ea"):
         queue.send(f"{key}-1", f"{key}-2", key=key)
     firsts = take(queue, 100)
@@ -543,7 +543,7 @@ def test_a_dead_message_can_block_its_lane_until_it_is_redriven_and_finished(mak
 
 
 @pytest.mark.parametrize("way", ["cancel", "purge", "trim"])
-def test_a_blocked_lane_goes_on_when_its_dead_letter_ends(make_queue: Any, way: str) -> None:
+def test_a_blocked_lane_continues_when_its_dead_letter_ends(make_queue: Any, way: str) -> None:
     queue: Queue = make_queue(on_dead=BLOCK)
     given_blocked(queue)
     if way == "cancel":

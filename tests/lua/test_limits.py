@@ -314,7 +314,7 @@ def given_full(queue: Queue, count: int = 3) -> list[ops.Settle]:
     return settles_of(claimed)
 
 
-def test_never_more_leases_are_out_than_allowed(make_queue: Any) -> None:
+def test_the_number_of_leases_never_exceeds_the_limit(make_queue: Any) -> None:
     queue: Queue = make_queue(max_in_flight=3)
     held = given_full(queue)
     for _ in range(5):
@@ -447,7 +447,7 @@ def test_resume_of_a_limited_queue_is_limited_again(make_queue: Any) -> None:
     assert 0 < (claimed.next_in or 0) <= 0.1
 
 
-def test_expiry_and_crashes_go_on_while_limited(make_queue: Any, clock: ServerClock) -> None:
+def test_expiry_and_crashes_continue_while_limited(make_queue: Any, clock: ServerClock) -> None:
     queue: Queue = make_queue(rate="1/d")
     queue.send("a", "b")
     queue.send("short", ttl=5)

@@ -117,7 +117,7 @@ def test_a_held_lock_is_refused_with_its_holder_and_its_remaining_time(lock: Loc
     assert lock.holder() == before
 
 
-def test_the_token_that_has_the_lock_has_it_still(lock: Lock) -> None:
+def test_the_lock_token_of_the_holder_gets_the_lock_again(lock: Lock) -> None:
     """For example, the call was repeated on another connection."""
     lock.take("a")
     lock.set_clock(NOW + SECOND)
@@ -281,7 +281,7 @@ def test_a_consumer_that_leaves_early_passes_the_wake_token_on(lock: Lock) -> No
 # Repeats
 
 
-def test_a_repeated_take_is_answered_alike_also_after_the_lock_was_freed(lock: Lock) -> None:
+def test_a_repeated_take_gets_the_same_reply_even_after_the_lock_was_freed(lock: Lock) -> None:
     first = lock.take("a", sequence=10)
     lock.free("a", stream=b"other", sequence=1)
     before = lock.holder()

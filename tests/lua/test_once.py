@@ -49,7 +49,7 @@ def test_only_the_first_delivery_that_asks_may(effect: Effect) -> None:
     assert effect.ask(queue="others") == 0
 
 
-def test_a_repeated_call_is_answered_alike(effect: Effect) -> None:
+def test_a_repeated_call_gets_the_same_reply(effect: Effect) -> None:
     assert [effect.ask(sequence=7), effect.ask(sequence=7), effect.ask(sequence=8)] == [1, 1, 0]
     with pytest.raises(Refused, match="OVERTAKEN"):
         effect.wire.carry(ops.once(effect.keys, ASKING, 60), b"tests", 6)

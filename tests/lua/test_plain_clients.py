@@ -268,7 +268,7 @@ def test_an_entry_that_was_delivered_too_often_is_dead(topic: Topic, clock: Serv
     assert group.drain() == [b"a"]
 
 
-def test_taking_over_is_bounded_and_goes_on_at_once(any_topic: Topic, clock: ServerClock) -> None:
+def test_taking_over_is_bounded_and_continues_at_once(any_topic: Topic, clock: ServerClock) -> None:
     group = any_topic.group()
     group.claim()
     ids = any_topic.publish(*[b"."] * 1000) + any_topic.publish(*[b"."] * 234)

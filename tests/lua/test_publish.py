@@ -148,7 +148,7 @@ def test_the_first_call_adds_a_due_publish(topic: Topic, clock: ServerClock, by:
     assert topic.stats().fields["bytes"] == "0"
 
 
-def test_they_enter_in_the_order_of_their_times(topic: Topic, clock: ServerClock) -> None:
+def test_delayed_publishes_enter_in_the_order_of_their_times(topic: Topic, clock: ServerClock) -> None:
     for number, delay in enumerate((3, 1, 2, 1)):
         topic.publish_later(f"id{9 - number}", delay=delay, body=b"%d" % number)
     clock.freeze(NOW + 10 * SECOND)
@@ -330,7 +330,7 @@ def test_a_full_server_drains(own_wire: Callable[..., tuple[Server, Wire]], queu
     assert topic.ids() == []
 
 
-def test_every_verb_of_a_group_goes_on_at_a_full_server(
+def test_every_verb_of_a_group_works_on_a_full_server(
     own_wire: Callable[..., tuple[Server, Wire]], queue_name: str
 ) -> None:
     _, wire = own_wire()

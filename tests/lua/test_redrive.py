@@ -214,7 +214,7 @@ def test_a_letter_whose_id_is_in_use_there_stays(queue: Queue, place: str) -> No
     assert_in_order(queue, there)
 
 
-def test_an_id_that_is_finished_or_expired_there_may_come_again(queue: Queue, clock: ServerClock) -> None:
+def test_an_id_that_is_finished_or_expired_there_may_be_used_again(queue: Queue, clock: ServerClock) -> None:
     there = other_of(queue, done=Keep())
     there.call(ops.ack(there.keys, there.options, there.hold("a")))
     there.send("b", ttl=1)
@@ -248,7 +248,7 @@ def test_live_messages_take_room_and_expired_ones_do_not(queue: Queue, clock: Se
     assert_in_order(queue, there)
 
 
-def test_a_blocked_lane_goes_on_when_its_letter_is_moved(make_queue: Any) -> None:
+def test_a_blocked_lane_continues_when_its_letter_is_moved(make_queue: Any) -> None:
     queue: Queue = make_queue(on_dead=BLOCK)
     given_blocked(queue)
     there = other_of(queue)

@@ -196,7 +196,7 @@ def test_a_resumed_one_counts_from_then_on(pair: Pair) -> None:
     assert (pair.dump().slots, pair.dump().wake) == ({"report": later}, 1)
 
 
-def test_one_that_is_not_paused_is_not_changed_by_a_resume(pair: Pair) -> None:
+def test_a_schedule_that_is_not_paused_is_not_changed_by_a_resume(pair: Pair) -> None:
     pair.schedule()
     before = pair.dump()
     pair.set_clock(NOW + EVERY)
@@ -204,7 +204,7 @@ def test_one_that_is_not_paused_is_not_changed_by_a_resume(pair: Pair) -> None:
     assert before.differences(pair.dump()) == ["calls"]
 
 
-def test_one_that_is_unknown_cannot_be_paused_or_resumed(pair: Pair) -> None:
+def test_an_unknown_schedule_cannot_be_paused_or_resumed(pair: Pair) -> None:
     assert pair.call(ops.pause_schedule(pair.keys, "report")) == 0
     assert pair.call(ops.resume_schedule(pair.keys, "report")) == 0
     assert pair.queue.key_names() == {"call:tests"}
@@ -223,7 +223,7 @@ def test_a_paused_one_that_is_declared_again_stays_paused(pair: Pair, change: di
 # Firing
 
 
-def test_a_run_that_has_come_is_sent_for(pair: Pair) -> None:
+def test_a_due_run_is_sent(pair: Pair) -> None:
     pair.schedule(priority=3, ttl=60)
     now = NOW + EVERY + 7
     assert pair.fire(now) == 1
@@ -495,7 +495,7 @@ def test_a_full_server_takes_schedules(full: Queue) -> None:
     assert full.call(ops.schedule(full.keys, "a new one", b"plan")) == 1
 
 
-def test_a_full_server_refuses_a_firing_and_the_run_is_sent_for_later(full: Queue) -> None:
+def test_a_full_server_refuses_a_firing_and_the_run_is_sent_later(full: Queue) -> None:
     part = full.outgoing("", b"body").part
     full.call(ops.schedule(full.keys, "report", schedules.written_plan(Plan(None, EVERY, "UTC", "one", part))))
     row = full.dump().schedules["report"]

@@ -9,7 +9,7 @@ from tests.lua.harness import NOW, SECOND, Topic, bodies_of, ids_of, settles_of
 MINUTE = 60 * SECOND
 
 
-def test_it_reads_again_from_the_beginning(topic: Topic) -> None:
+def test_a_group_reads_again_from_the_beginning(topic: Topic) -> None:
     group = topic.group()
     topic.publish(b"a", b"b")
     assert group.drain() == [b"a", b"b"]
@@ -27,7 +27,7 @@ def test_a_seek_forward_skips_unread_entries(any_topic: Topic) -> None:
     assert group.held_bodies() == [b"c"]
 
 
-def test_it_reads_behind_an_id_or_from_a_time_on(topic: Topic, clock: ServerClock) -> None:
+def test_a_group_reads_behind_an_id_or_from_a_time_on(topic: Topic, clock: ServerClock) -> None:
     group = topic.group()
     ids = topic.publish(b"a", b"b", b"c")
     clock.freeze(NOW + MINUTE)
@@ -109,7 +109,7 @@ def test_a_live_message_of_the_store_is_not_delivered_twice_at_the_same_time(top
     assert (found.sent, found.acked, found.buried, found.redriven) == (8, 8, 1, 1)
 
 
-def test_a_lane_that_waits_for_a_dead_letter_goes_on_with_it(topic: Topic) -> None:
+def test_a_lane_that_waits_for_a_dead_letter_continues_with_it(topic: Topic) -> None:
     group = topic.group(on_dead="block")
     topic.publish(b"1", b"2", b"3", key="k")
     group.call(ops.reject(group.keys, group.options, [(group.take()[0], "bad", "", "")]))

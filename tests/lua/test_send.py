@@ -148,7 +148,7 @@ def test_replace_gives_a_waiting_message_the_new_body_and_due_time(queue: Queue)
     assert (state.stats["sent"], state.stats["replaced"], state.stats["bytes"]) == (1, 1, len(record))
 
 
-def test_replace_of_a_message_that_is_out_sends_a_new_one(queue: Queue) -> None:
+def test_replace_of_a_leased_message_sends_a_new_one(queue: Queue) -> None:
     queue.hold("a", dedup="x")
     assert len(queue.send("b", dedup="x", replace=True)) == 1
     state = queue.dump()

@@ -104,7 +104,7 @@ def test_a_timeout_of_a_handler_is_a_timeout_error(app: Duly) -> None:
     assert dead_of(queue).reason == "failed with TimeoutError, which is not retried"
 
 
-def test_a_block_around_a_delivery_judges_alike(app: Duly) -> None:
+def test_a_block_around_a_delivery_decides_by_the_same_rules(app: Duly) -> None:
     queue = app.queue("orders", retry=POLICY)
     queue.send(1)
     (delivery,) = queue.receive(1, wait=0)

@@ -168,7 +168,7 @@ def test_around_a_change_there_are_the_runs_of_the_rule_and_no_others(zone: str)
         pytest.param("Antarctica/Casey", 2010, id="three hours"),
     ],
 )
-def test_changes_that_are_out_of_the_ordinary_follow_the_rule(zone: str, year: int) -> None:
+def test_unusual_changes_follow_the_rule(zone: str, year: int) -> None:
     for change in changes(zone, year, year):
         check(zone, change)
 

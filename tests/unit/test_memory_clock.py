@@ -19,7 +19,7 @@ def frozen() -> Clock:
     return made
 
 
-def test_it_goes_with_real_time() -> None:
+def test_a_clock_shows_real_time() -> None:
     before = time.time_ns() // 1000
     now = Clock().now_us()
 
@@ -44,7 +44,7 @@ def test_advance_moves_a_running_clock() -> None:
     assert running.now_us() >= before + 3600 * SECOND
 
 
-def test_it_goes_on_from_where_it_stood() -> None:
+def test_an_unfrozen_clock_continues_from_its_time() -> None:
     running = Clock()
     running.freeze()
     running.set_us(5 * SECOND)
@@ -54,7 +54,7 @@ def test_it_goes_on_from_where_it_stood() -> None:
     assert not running.is_frozen
 
 
-def test_it_goes_back_only_when_frozen(frozen: Clock) -> None:
+def test_a_clock_goes_back_only_when_frozen(frozen: Clock) -> None:
     frozen.set_us(1)
 
     assert frozen.now_us() == 1

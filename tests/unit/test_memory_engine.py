@@ -798,7 +798,7 @@ def test_an_answer_is_forgotten_after_an_hour(queue: Queue) -> None:
 # --- inspection and management
 
 
-def test_list_goes_on_behind_a_message_that_has_moved_on(queue: Queue) -> None:
+def test_list_continues_behind_a_message_that_has_moved_on(queue: Queue) -> None:
     queue.send(*(Send(body, priority=priority) for body, priority in (("a", 0), ("b", 0), ("c", 9), ("d", 0))))
     page, is_last = queue.run(ops.list_(queue.keys, queue._viewer, "ready", 2, None))
     queue.run(ops.cancel(queue.keys, page[-1].id))

@@ -66,7 +66,7 @@ def test_every_reclaimed_message_has_a_log_line_with_its_consumer_and_age_and_is
     assert queue.stats().crashed == 3
 
 
-def test_a_producer_goes_on_while_a_consumer_finishes_nothing(queue: duly.Queue) -> None:
+def test_a_producer_continues_while_a_consumer_finishes_nothing(queue: duly.Queue) -> None:
     """001-1."""
     queue.send("slow")
     (held,) = queue.receive(wait=0)

@@ -260,7 +260,7 @@ def test_the_stored_error_is_bounded_and_can_be_stored() -> None:
     assert storable("\ud800" * 2_000).encode() == b"\\ud800" * 1_000
 
 
-def test_a_text_of_a_stranger_is_one_line_of_a_log() -> None:
+def test_a_foreign_text_is_one_line_of_a_log() -> None:
     assert on_one_line("no\r\nCRITICAL: forged \x1b[31m\u202e\u2028") == (
         "no\\r\\nCRITICAL: forged \\x1b[31m\\u202e\\u2028"
     )

@@ -136,7 +136,7 @@ def test_in_new_york_a_run_that_the_clocks_skip_comes(cron: str, expected: list[
     assert runs[begin : begin + len(expected)] == expected
 
 
-def test_in_berlin_a_run_that_the_clocks_skip_comes_when_they_go_on() -> None:
+def test_in_berlin_a_run_that_the_clocks_skip_comes_after_the_skipped_hour() -> None:
     after = us("2026-03-28T12:00:00+01:00")
 
     assert local(calendar("30 2 * * *", BERLIN).after(after), BERLIN, 2) == ["03-29 03:00+0200", "03-30 02:30+0200"]
@@ -231,11 +231,11 @@ def test_each_run_is_sent_once_at_any_times_of_polling(zone: str, cron: str, day
 # Catching up
 
 
-def test_one_sends_for_the_newest_run_only() -> None:
+def test_one_sends_the_newest_run_only() -> None:
     assert choose(Interval(30), "one", 0, 100) == ([90], 90, 120)
 
 
-def test_all_sends_for_each_run() -> None:
+def test_all_sends_each_run() -> None:
     assert choose(Interval(30), "all", 0, 100) == ([30, 60, 90], 90, 120)
 
 
@@ -250,7 +250,7 @@ def test_all_sends_a_bounded_number_of_runs_and_checks_again_at_once() -> None:
 
 
 @pytest.mark.parametrize(("age", "is_sent"), [(0, True), (STALE, True), (STALE + 1, False), (DAY - 1, False)])
-def test_skip_sends_only_for_a_run_that_is_fresh(age: int, is_sent: bool) -> None:
+def test_skip_sends_only_a_recent_run(age: int, is_sent: bool) -> None:
     run = 400 * DAY
 
     choice = choose(Interval(DAY), "skip", 300 * DAY, run + age)
@@ -410,7 +410,7 @@ def test_a_row_is_read_as_it_was_written() -> None:
     ],
     ids=["empty", "short", "no plan", "version", "cut off", "nil", "no number", "policy"],
 )
-def test_a_row_that_is_not_ours_is_recognised(row: bytes) -> None:
+def test_a_row_of_another_program_is_recognised(row: bytes) -> None:
     with pytest.raises(CodecError):
         schedules.read_row(row)
     assert schedules.view("orders", "name", row, 0) is None
@@ -488,7 +488,7 @@ def test_a_body_that_does_not_decode_is_shown_raw() -> None:
     assert found.body == b"{"
 
 
-def test_an_entry_of_the_registry_that_is_not_ours_is_recognised() -> None:
+def test_an_entry_of_the_registry_of_another_program_is_recognised() -> None:
     assert schedules.read_entry(b"short") is None
     assert schedules.read_entry(b"\x00" * 8 + b"\xff") is None
     assert schedules.read_entry(schedules._ENTRY.pack(7) + b"orders") == (7, "orders")

@@ -367,7 +367,7 @@ def test_tasks_share_a_queue_but_no_name(app: Duly) -> None:
         app.task(noop)
 
 
-def test_tasks_of_a_queue_see_it_alike(app: Duly) -> None:
+def test_tasks_of_a_queue_have_the_same_options(app: Duly) -> None:
     mail = app.queue("mail", lease=7)
     first = app.task(queue=mail)(noop)
     by_name = app.task(queue="mail")(on_body)

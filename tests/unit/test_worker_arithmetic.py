@@ -314,7 +314,7 @@ def test_after_a_rest_it_tries_again_and_for_longer() -> None:
     assert isolation.allows(220, held=1) == "none"
 
 
-def test_its_patience_has_a_bound_and_work_goes_on_half_of_the_time() -> None:
+def test_isolation_waits_for_a_bounded_time_and_work_continues_half_of_the_time() -> None:
     isolation = Isolation()
     now, waited, worked = 0.0, 0.0, 0.0
     for _ in range(20):

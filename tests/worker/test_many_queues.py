@@ -135,7 +135,7 @@ def without_safety_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- One wake-up serves all
 
 
-async def test_one_wake_up_brings_all_tokens(floor: Floor, proxied: Callable[[Policy], Proxy]) -> None:
+async def test_one_wake_up_takes_all_wake_tokens(floor: Floor, proxied: Callable[[Policy], Proxy]) -> None:
     policy = Scripts()
     async with idle(floor.worker(proxied(policy).url)):
         before = policy.counts[b"BLPOP"]

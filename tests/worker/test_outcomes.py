@@ -184,7 +184,7 @@ async def test_retry_in_obeys_the_number_of_attempts(bench: Bench) -> None:
     assert (await bench.seen(id_)).reason == "failed"
 
 
-async def test_defer_may_go_on_beyond_all_attempts(bench: Bench) -> None:
+async def test_defer_may_continue_beyond_all_attempts(bench: Bench) -> None:
     attempts: list[int] = []
 
     def act(body: Any, d: Any) -> None:

@@ -25,7 +25,7 @@ def test_children_that_crash_are_started_again_later_and_later(tmp_path: Path) -
         assert len(parent.started()) == 4
 
 
-def test_a_killed_child_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_killed_child_is_replaced_and_the_others_continue(tmp_path: Path) -> None:
     with supervised(tmp_path, "steady", 3) as parent:
         first = parent.wait_ready(3)
         os.kill(first[1], signal.SIGKILL)

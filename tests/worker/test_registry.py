@@ -144,7 +144,7 @@ async def test_each_worker_has_its_own_entry(bench: Bench) -> None:
         assert [worker.id for worker in await entries(bench)] == [first._async_app._link.consumer]
 
 
-async def test_beats_go_on(bench: Bench) -> None:
+async def test_heartbeats_continue(bench: Bench) -> None:
     bench.define(lambda body, d: None)
 
     async with bench.worker():

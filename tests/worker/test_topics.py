@@ -466,7 +466,7 @@ def _has(handled: list[Any], count: int) -> bool:
     return len(handled) == count
 
 
-async def test_an_idle_worker_hears_of_each_entry_at_once(stage: Stage) -> None:
+async def test_an_idle_worker_receives_each_entry_at_once(stage: Stage) -> None:
     """The worker polls after 5 seconds. Without wake-ups these waits would add up to ten times that."""
     handled: list[Any] = []
     for group in ("archive", "live"):

@@ -110,7 +110,7 @@ async def test_a_duplicate_needs_no_room(app: AsyncDuly, queue_name: str) -> Non
 
 
 @pytest.mark.parametrize("bound", BOUNDS, ids=str)
-async def test_a_blocked_send_goes_on_when_there_is_room(
+async def test_a_blocked_send_continues_when_there_is_room(
     app: AsyncDuly, queue_name: str, bound: dict[str, Any]
 ) -> None:
     """001-1."""
@@ -126,7 +126,7 @@ async def test_a_blocked_send_goes_on_when_there_is_room(
     assert (await take(queue))[-1].body == b"y" * 100
 
 
-async def test_a_blocked_send_many_goes_on_when_there_is_room_for_all(app: AsyncDuly, queue_name: str) -> None:
+async def test_a_blocked_send_many_continues_when_there_is_room_for_all(app: AsyncDuly, queue_name: str) -> None:
     queue = app.queue(queue_name, on_full="block", max_length=3)
     await queue.send_many([1, 2])
     sending = InBackground(lambda: queue.send_many([3, 4]))

@@ -68,7 +68,7 @@ async def test_the_end_of_a_ttl_lets_the_next_of_its_lane_in(queue: AsyncQueue) 
     assert time.monotonic() - began < 4  # not by the safety net, which is 5 s
 
 
-async def test_a_lane_goes_on_when_the_dead_letter_before_it_is_kept_no_longer(
+async def test_a_lane_continues_when_the_dead_letter_before_it_is_trimmed(
     app: AsyncDuly, queue: AsyncQueue, clock: Place
 ) -> None:
     queue = app.queue(queue.name, on_dead="block", dead=Keep(age=60))

@@ -122,7 +122,7 @@ async def test_replace_takes_the_new_priority_headers_and_ttl(queue: AsyncQueue,
     await check_accounts(queue)
 
 
-async def test_replace_of_a_message_that_is_out_stores_a_new_one(queue: AsyncQueue) -> None:
+async def test_replace_of_a_leased_message_stores_a_new_one(queue: AsyncQueue) -> None:
     held = await given_leased(queue, "old", dedup="d")
 
     new = await queue.send("new", dedup="d", replace=True)

@@ -307,7 +307,7 @@ async def test_a_timeline_ends_with_the_holder_of_the_message(queue: AsyncQueue)
     assert message.timeline[0].at == message.sent_at
 
 
-async def test_a_timeline_goes_on_after_redrive(queue: AsyncQueue) -> None:
+async def test_a_timeline_continues_after_redrive(queue: AsyncQueue) -> None:
     delivery = await given_leased(queue)
     await delivery.reject("no use")
     await queue.redrive()

@@ -59,7 +59,7 @@ async def test_a_message_with_an_expired_lease_keeps_its_place(archive: AsyncGro
 # The order of keys
 
 
-async def test_of_each_key_one_entry_is_out_at_a_time(archive: AsyncGroup, other_app: AsyncDuly) -> None:
+async def test_one_entry_of_each_key_is_leased_at_a_time(archive: AsyncGroup, other_app: AsyncDuly) -> None:
     """I7."""
     other = other_app.topic(archive.topic.name).group(archive.name)
     await keyed(archive.topic, "a1", "b1", "a2", "b2", "a3")

@@ -51,9 +51,7 @@ async def test_many_entries_wake_many_members_and_each_goes_to_one(
     assert sorted([(await woken(member)).body for member in members]) == [1, 2, 3]
 
 
-async def test_one_entry_goes_to_one_of_those_that_wait(
-    archive: AsyncGroup, other_app: AsyncDuly, place: Place
-) -> None:
+async def test_one_entry_goes_to_one_waiting_member(archive: AsyncGroup, other_app: AsyncDuly, place: Place) -> None:
     """I3."""
     members = await given_blocked(place, archive, of_other_app(archive, other_app), wait=1)
 

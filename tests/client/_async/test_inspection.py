@@ -186,7 +186,7 @@ async def test_list_pages_go_by_priority_and_then_by_due_time(queue: AsyncQueue,
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_list_goes_on_behind_a_message_that_has_gone(
+async def test_list_continues_behind_a_message_that_is_gone(
     app: AsyncDuly, queue_name: str, clock: Place, state: str
 ) -> None:
     queue = app.queue(queue_name, done=Keep(count=10), crash_limit=1)

@@ -209,7 +209,7 @@ async def test_a_message_in_the_store_of_a_group_frees_its_entry_and_is_not_lost
     await check_accounts(group)
 
 
-async def test_parked_entries_free_theirs_and_are_not_lost(freeing: AsyncTopic) -> None:
+async def test_parked_messages_free_their_entries_and_are_not_lost(freeing: AsyncTopic) -> None:
     group = freeing.group("g")
     await freeing.publish_many([Send(number, key="k") for number in range(4)])
     found: list[Any] = []
@@ -229,7 +229,7 @@ async def test_a_late_group_begins_with_the_entries_that_are_left(freeing: Async
     assert await length_of(freeing) == 0
 
 
-async def test_a_cancelled_and_a_purged_entry_free_theirs(freeing: AsyncTopic) -> None:
+async def test_a_cancelled_and_a_purged_message_free_their_entries(freeing: AsyncTopic) -> None:
     group = freeing.group("g")
     await freeing.publish_many(range(3))
     held = await take(group, limit=2)

@@ -35,7 +35,7 @@ async def finished_in_order(queue: AsyncQueue) -> list[Any]:
     return found
 
 
-async def test_one_of_a_key_is_out_at_a_time(queue: AsyncQueue) -> None:
+async def test_one_message_of_a_key_is_leased_at_a_time(queue: AsyncQueue) -> None:
     """I7."""
     await queue.send_many([Send(f"{key}{n}", key=key) for n in range(3) for key in "ab"])
     await queue.send("plain")
@@ -181,7 +181,7 @@ async def test_a_recycled_message_is_the_last_of_its_key(queue: AsyncQueue) -> N
     assert (again.body, again.cycles, again.attempt) == ("a", 1, 1)
 
 
-async def test_a_dead_message_lets_its_key_go_on(queue: AsyncQueue) -> None:
+async def test_a_dead_message_lets_its_key_continue(queue: AsyncQueue) -> None:
     first, _ = await given_lane(queue, "a", "b")
 
     await first.reject("no use")
@@ -308,7 +308,7 @@ async def test_a_parked_message_takes_a_new_body(queue: AsyncQueue) -> None:
     assert await finished_in_order(queue) == ["new"]
 
 
-async def test_a_crashed_message_that_dies_lets_its_key_go_on(app: AsyncDuly, queue_name: str, clock: Place) -> None:
+async def test_a_crashed_message_that_dies_lets_its_key_continue(app: AsyncDuly, queue_name: str, clock: Place) -> None:
     queue = app.queue(queue_name, crash_limit=1, lease=5)
     _, ids = await given_lane(queue, "a", "b")
 

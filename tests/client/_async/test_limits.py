@@ -114,7 +114,9 @@ async def test_a_message_sent_while_the_rate_is_used_up_is_not_forgotten(
     assert (second.body, third.body) == (1, 2)
 
 
-async def test_no_more_are_out_than_allowed(app: AsyncDuly, other_app: AsyncDuly, queue_name: str) -> None:
+async def test_the_number_in_flight_never_exceeds_the_limit(
+    app: AsyncDuly, other_app: AsyncDuly, queue_name: str
+) -> None:
     queues = [each.queue(queue_name, max_in_flight=3) for each in (app, other_app)]
     await queues[0].send_many(range(10))
 
@@ -172,7 +174,7 @@ async def test_both_limits_hold_together(app: AsyncDuly, queue_name: str, clock:
     assert taken == [[0], [1], [], []]
 
 
-async def test_a_paused_queue_with_limits_goes_on_after_resume(app: AsyncDuly, queue_name: str) -> None:
+async def test_a_paused_queue_with_limits_continues_after_resume(app: AsyncDuly, queue_name: str) -> None:
     queue = app.queue(queue_name, max_in_flight=1)
     await queue.send_many(["first", "second"])
     first = await take_one(queue)

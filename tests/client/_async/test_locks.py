@@ -55,7 +55,7 @@ async def test_a_lock_keeps_others_out_until_its_block_ends(app: AsyncDuly, othe
     assert not lock.lost
 
 
-async def test_a_block_that_raises_frees_its_lock_and_the_error_goes_on(app: AsyncDuly, name: str) -> None:
+async def test_a_block_that_raises_frees_its_lock_and_the_error_propagates(app: AsyncDuly, name: str) -> None:
     with pytest.raises(ZeroDivisionError):
         async with app.lock(name):
             1 / 0  # noqa: B018
@@ -235,7 +235,7 @@ async def test_a_waiting_caller_notices_that_the_end_has_come_nearer(
         assert await waiting.result() > lock.fence
 
 
-async def test_one_that_gives_up_takes_no_wake_up_from_the_others(
+async def test_a_caller_that_gives_up_takes_no_wake_up_from_the_others(
     app: AsyncDuly, other_app: AsyncDuly, name: str, place: Place
 ) -> None:
     async with app.lock(name):
@@ -247,7 +247,7 @@ async def test_one_that_gives_up_takes_no_wake_up_from_the_others(
 
 
 # --- async only
-async def test_one_that_is_cancelled_takes_no_wake_up_from_the_others(
+async def test_a_cancelled_caller_takes_no_wake_up_from_the_others(
     other_app: AsyncDuly, backend: str, name: str, place: Place
 ) -> None:
     """In asyncio only: a thread is not cancelled. It is woken and cancelled before it could do anything."""
@@ -263,7 +263,7 @@ async def test_one_that_is_cancelled_takes_no_wake_up_from_the_others(
         await pause(0.05)  # until the connections of the cancelled one are back
 
 
-async def test_one_that_is_cancelled_while_it_takes_the_lock_does_not_keep_it(app: AsyncDuly, name: str) -> None:
+async def test_a_caller_that_is_cancelled_while_it_takes_the_lock_does_not_keep_it(app: AsyncDuly, name: str) -> None:
     """In asyncio only: a thread is not cancelled."""
     for number in range(10):
         taking = InBackground(lambda: hold(app, name, for_=60))

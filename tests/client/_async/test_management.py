@@ -114,7 +114,7 @@ async def test_pause_stops_deliveries_and_nothing_else(queue: AsyncQueue) -> Non
     }  # fmt: skip
 
 
-async def test_resume_goes_on(queue: AsyncQueue) -> None:
+async def test_a_resumed_queue_delivers_again(queue: AsyncQueue) -> None:
     await queue.send("body")
     await queue.pause()
     assert (await queue.stats()).paused

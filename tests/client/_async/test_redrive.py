@@ -368,7 +368,9 @@ async def test_a_blocking_letter_returns_to_its_place_or_to_the_end(
     await check_accounts(queue)
 
 
-async def test_a_lane_goes_on_when_its_dead_letter_is_moved(app: AsyncDuly, queue_name: str, other: AsyncQueue) -> None:
+async def test_a_lane_continues_when_its_dead_letter_is_moved(
+    app: AsyncDuly, queue_name: str, other: AsyncQueue
+) -> None:
     """I7."""
     queue = await given_blocking(app, queue_name)
 

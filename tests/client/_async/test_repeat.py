@@ -10,7 +10,9 @@ from tests.client._async.given import check_accounts, counted, seen, take, take_
 from tests.client.place import Place
 
 
-async def test_it_is_due_after_first_and_then_after_growing_delays(queue: AsyncQueue, clock: Place) -> None:
+async def test_a_repeated_message_is_due_after_first_and_then_after_growing_delays(
+    queue: AsyncQueue, clock: Place
+) -> None:
     id_ = await queue.send("pay", repeat=Repeat(first=60, factor=2))
 
     for cycle, delay in enumerate((60, 120, 240, 480)):
@@ -173,7 +175,7 @@ async def test_recycle_by_hand_keeps_the_rule_and_counts(queue: AsyncQueue, cloc
     assert (await queue.stats()).live == 0
 
 
-async def test_one_with_a_key_lets_others_of_the_key_go_on(queue: AsyncQueue) -> None:
+async def test_a_message_with_a_key_lets_others_of_the_key_continue(queue: AsyncQueue) -> None:
     await queue.send("again", delay=0, key="k", repeat=Repeat(first=60))
     await queue.send("next", key="k")
 

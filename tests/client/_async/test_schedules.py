@@ -36,7 +36,7 @@ async def take_runs(queue: AsyncQueue) -> list[datetime]:
     return [datetime.fromisoformat(delivery.headers["duly-slot"]) for delivery in deliveries]
 
 
-async def test_a_run_that_has_come_is_sent_for(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
+async def test_a_due_run_is_sent(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
     assert await app.schedule(queue.name, queue, {"a": 1}, every=HOUR)
     run = next_run(clock, HOUR)
     assert await take(queue) == []
@@ -98,7 +98,7 @@ async def test_missed_runs_are_skipped_if_that_is_wanted(clock: Place, app: Asyn
     assert await take_runs(queue) == [first + timedelta(hours=5)]
 
 
-async def test_more_runs_than_a_call_sends_for_are_caught_up(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
+async def test_more_runs_than_one_call_sends_are_caught_up(clock: Place, app: AsyncDuly, queue: AsyncQueue) -> None:
     await app.schedule(queue.name, queue, "body", every=60, catch_up="all")
     first = next_run(clock, 60)
 
@@ -228,7 +228,7 @@ async def _orphans(app: AsyncDuly, *queues: AsyncQueue) -> list[tuple[str, str]]
 
 
 @pytest.mark.parametrize("call", BETWEEN)
-async def test_of_two_queues_that_get_the_same_schedule_at_once_one_has_it(
+async def test_a_schedule_that_two_queues_get_at_once_ends_in_one_of_them(
     monkeypatch: pytest.MonkeyPatch, app: AsyncDuly, other_app: AsyncDuly, queue_name: str, call: str
 ) -> None:
     first, second = app.queue(f"{queue_name}-first"), app.queue(f"{queue_name}-second")

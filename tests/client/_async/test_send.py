@@ -227,7 +227,7 @@ async def test_an_expired_message_is_dropped_and_counted(queue: AsyncQueue, cloc
     await check_accounts(queue)
 
 
-async def test_a_ttl_goes_on_during_retries(queue: AsyncQueue, clock: Place) -> None:
+async def test_a_ttl_continues_during_retries(queue: AsyncQueue, clock: Place) -> None:
     delivery = await given_leased(queue, ttl=10)
     await delivery.retry(delay=20)
 

@@ -136,7 +136,7 @@ async def test_defer_moves_the_due_time(queue: AsyncQueue) -> None:
     assert (message.due_at - delivery.due_at).total_seconds() == pytest.approx(10, abs=5)
 
 
-async def test_defer_may_go_on_forever(queue: AsyncQueue) -> None:
+async def test_defer_may_continue_forever(queue: AsyncQueue) -> None:
     """I8."""
     await queue.send("body")
     for _ in range(20):

@@ -357,7 +357,7 @@ async def test_reading_changes_nothing_and_may_be_repeated(events: AsyncTopic) -
     assert await take_bodies(events.group("g")) == ["a", "b"]
 
 
-async def test_read_goes_on_behind_an_id(events: AsyncTopic) -> None:
+async def test_read_continues_behind_an_id(events: AsyncTopic) -> None:
     ids = await events.publish_many(["a", "b", "c", "d"])
 
     assert await read_bodies(events, after=ids[1]) == ["c", "d"]

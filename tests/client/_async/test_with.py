@@ -16,7 +16,7 @@ async def test_a_block_that_ends_acks(queue: AsyncQueue) -> None:
     assert await counted(queue) == {"sent": 1, "delivered": 1, "acked": 1}
 
 
-async def test_a_block_that_raises_retries_and_the_error_goes_on(queue: AsyncQueue) -> None:
+async def test_a_block_that_raises_retries_and_the_error_propagates(queue: AsyncQueue) -> None:
     """000-2 002-11."""
     delivery = await given_leased(queue)
 
@@ -80,7 +80,7 @@ async def test_a_delivery_that_was_settled_inside_is_left_alone(queue: AsyncQueu
     assert await counted(queue) == before
 
 
-async def test_an_error_after_a_settle_goes_on_and_changes_nothing(queue: AsyncQueue) -> None:
+async def test_an_error_after_a_settle_propagates_and_changes_nothing(queue: AsyncQueue) -> None:
     delivery = await given_leased(queue)
 
     with pytest.raises(ValueError, match="later"):  # noqa: PT012
@@ -92,7 +92,7 @@ async def test_an_error_after_a_settle_goes_on_and_changes_nothing(queue: AsyncQ
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
-async def test_an_interrupt_releases_and_goes_on(queue: AsyncQueue, interrupt: type[BaseException]) -> None:
+async def test_an_interrupt_releases_and_propagates(queue: AsyncQueue, interrupt: type[BaseException]) -> None:
     """002-10."""
     delivery = await given_leased(queue)
 

@@ -111,7 +111,7 @@ def test_a_duplicate_needs_no_room(app: Duly, queue_name: str) -> None:
 
 
 @pytest.mark.parametrize("bound", BOUNDS, ids=str)
-def test_a_blocked_send_goes_on_when_there_is_room(app: Duly, queue_name: str, bound: dict[str, Any]) -> None:
+def test_a_blocked_send_continues_when_there_is_room(app: Duly, queue_name: str, bound: dict[str, Any]) -> None:
     """001-1."""
     queue = app.queue(queue_name, on_full="block", **bound)
     queue.send_many([BODY] * 3)
@@ -125,7 +125,7 @@ def test_a_blocked_send_goes_on_when_there_is_room(app: Duly, queue_name: str, b
     assert (take(queue))[-1].body == b"y" * 100
 
 
-def test_a_blocked_send_many_goes_on_when_there_is_room_for_all(app: Duly, queue_name: str) -> None:
+def test_a_blocked_send_many_continues_when_there_is_room_for_all(app: Duly, queue_name: str) -> None:
     queue = app.queue(queue_name, on_full="block", max_length=3)
     queue.send_many([1, 2])
     sending = InBackground(lambda: queue.send_many([3, 4]))

@@ -67,7 +67,7 @@ def test_the_end_of_a_ttl_lets_the_next_of_its_lane_in(queue: Queue) -> None:
     assert time.monotonic() - began < 4  # not by the safety net, which is 5 s
 
 
-def test_a_lane_goes_on_when_the_dead_letter_before_it_is_kept_no_longer(app: Duly, queue: Queue, clock: Place) -> None:
+def test_a_lane_continues_when_the_dead_letter_before_it_is_trimmed(app: Duly, queue: Queue, clock: Place) -> None:
     queue = app.queue(queue.name, on_dead="block", dead=Keep(age=60))
     queue.send_many([Send("a", key="k"), Send("b", key="k")])
     (first,) = take(queue)

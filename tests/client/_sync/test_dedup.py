@@ -123,7 +123,7 @@ def test_replace_takes_the_new_priority_headers_and_ttl(queue: Queue, clock: Pla
     check_accounts(queue)
 
 
-def test_replace_of_a_message_that_is_out_stores_a_new_one(queue: Queue) -> None:
+def test_replace_of_a_leased_message_stores_a_new_one(queue: Queue) -> None:
     held = given_leased(queue, "old", dedup="d")
 
     new = queue.send("new", dedup="d", replace=True)

@@ -306,7 +306,7 @@ def test_a_timeline_ends_with_the_holder_of_the_message(queue: Queue) -> None:
     assert message.timeline[0].at == message.sent_at
 
 
-def test_a_timeline_goes_on_after_redrive(queue: Queue) -> None:
+def test_a_timeline_continues_after_redrive(queue: Queue) -> None:
     delivery = given_leased(queue)
     delivery.reject("no use")
     queue.redrive()

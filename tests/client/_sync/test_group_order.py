@@ -60,7 +60,7 @@ def test_a_message_with_an_expired_lease_keeps_its_place(archive: Group, clock: 
 # The order of keys
 
 
-def test_of_each_key_one_entry_is_out_at_a_time(archive: Group, other_app: Duly) -> None:
+def test_one_entry_of_each_key_is_leased_at_a_time(archive: Group, other_app: Duly) -> None:
     """I7."""
     other = other_app.topic(archive.topic.name).group(archive.name)
     keyed(archive.topic, "a1", "b1", "a2", "b2", "a3")

@@ -50,7 +50,7 @@ def test_many_entries_wake_many_members_and_each_goes_to_one(archive: Group, oth
     assert sorted([(woken(member)).body for member in members]) == [1, 2, 3]
 
 
-def test_one_entry_goes_to_one_of_those_that_wait(archive: Group, other_app: Duly, place: Place) -> None:
+def test_one_entry_goes_to_one_waiting_member(archive: Group, other_app: Duly, place: Place) -> None:
     """I3."""
     members = given_blocked(place, archive, of_other_app(archive, other_app), wait=1)
 

@@ -187,7 +187,7 @@ def test_list_pages_go_by_priority_and_then_by_due_time(queue: Queue, state: str
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_list_goes_on_behind_a_message_that_has_gone(app: Duly, queue_name: str, clock: Place, state: str) -> None:
+def test_list_continues_behind_a_message_that_is_gone(app: Duly, queue_name: str, clock: Place, state: str) -> None:
     queue = app.queue(queue_name, done=Keep(count=10), crash_limit=1)
     ids = given_seven_in(queue, state, clock)
     page = queue.list(state, limit=3)  # type: ignore[arg-type]

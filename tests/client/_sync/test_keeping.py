@@ -208,7 +208,7 @@ def test_a_message_in_the_store_of_a_group_frees_its_entry_and_is_not_lost(
     check_accounts(group)
 
 
-def test_parked_entries_free_theirs_and_are_not_lost(freeing: Topic) -> None:
+def test_parked_messages_free_their_entries_and_are_not_lost(freeing: Topic) -> None:
     group = freeing.group("g")
     freeing.publish_many([Send(number, key="k") for number in range(4)])
     found: list[Any] = []
@@ -228,7 +228,7 @@ def test_a_late_group_begins_with_the_entries_that_are_left(freeing: Topic) -> N
     assert length_of(freeing) == 0
 
 
-def test_a_cancelled_and_a_purged_entry_free_theirs(freeing: Topic) -> None:
+def test_a_cancelled_and_a_purged_message_free_their_entries(freeing: Topic) -> None:
     group = freeing.group("g")
     freeing.publish_many(range(3))
     held = take(group, limit=2)

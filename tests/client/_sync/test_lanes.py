@@ -34,7 +34,7 @@ def finished_in_order(queue: Queue) -> list[Any]:
     return found
 
 
-def test_one_of_a_key_is_out_at_a_time(queue: Queue) -> None:
+def test_one_message_of_a_key_is_leased_at_a_time(queue: Queue) -> None:
     """I7."""
     queue.send_many([Send(f"{key}{n}", key=key) for n in range(3) for key in "ab"])
     queue.send("plain")
@@ -178,7 +178,7 @@ def test_a_recycled_message_is_the_last_of_its_key(queue: Queue) -> None:
     assert (again.body, again.cycles, again.attempt) == ("a", 1, 1)
 
 
-def test_a_dead_message_lets_its_key_go_on(queue: Queue) -> None:
+def test_a_dead_message_lets_its_key_continue(queue: Queue) -> None:
     first, _ = given_lane(queue, "a", "b")
 
     first.reject("no use")
@@ -305,7 +305,7 @@ def test_a_parked_message_takes_a_new_body(queue: Queue) -> None:
     assert finished_in_order(queue) == ["new"]
 
 
-def test_a_crashed_message_that_dies_lets_its_key_go_on(app: Duly, queue_name: str, clock: Place) -> None:
+def test_a_crashed_message_that_dies_lets_its_key_continue(app: Duly, queue_name: str, clock: Place) -> None:
     queue = app.queue(queue_name, crash_limit=1, lease=5)
     _, ids = given_lane(queue, "a", "b")
 

@@ -109,7 +109,7 @@ def test_a_message_sent_while_the_rate_is_used_up_is_not_forgotten(app: Duly, qu
     assert (second.body, third.body) == (1, 2)
 
 
-def test_no_more_are_out_than_allowed(app: Duly, other_app: Duly, queue_name: str) -> None:
+def test_the_number_in_flight_never_exceeds_the_limit(app: Duly, other_app: Duly, queue_name: str) -> None:
     queues = [each.queue(queue_name, max_in_flight=3) for each in (app, other_app)]
     queues[0].send_many(range(10))
 
@@ -167,7 +167,7 @@ def test_both_limits_hold_together(app: Duly, queue_name: str, clock: Place) -> 
     assert taken == [[0], [1], [], []]
 
 
-def test_a_paused_queue_with_limits_goes_on_after_resume(app: Duly, queue_name: str) -> None:
+def test_a_paused_queue_with_limits_continues_after_resume(app: Duly, queue_name: str) -> None:
     queue = app.queue(queue_name, max_in_flight=1)
     queue.send_many(["first", "second"])
     first = take_one(queue)

@@ -56,7 +56,7 @@ def test_a_lock_keeps_others_out_until_its_block_ends(app: Duly, other_app: Duly
     assert not lock.lost
 
 
-def test_a_block_that_raises_frees_its_lock_and_the_error_goes_on(app: Duly, name: str) -> None:
+def test_a_block_that_raises_frees_its_lock_and_the_error_propagates(app: Duly, name: str) -> None:
     with pytest.raises(ZeroDivisionError):
         with app.lock(name):
             1 / 0  # noqa: B018
@@ -230,7 +230,7 @@ def test_a_waiting_caller_notices_that_the_end_has_come_nearer(
         assert waiting.result() > lock.fence
 
 
-def test_one_that_gives_up_takes_no_wake_up_from_the_others(
+def test_a_caller_that_gives_up_takes_no_wake_up_from_the_others(
     app: Duly, other_app: Duly, name: str, place: Place
 ) -> None:
     with app.lock(name):

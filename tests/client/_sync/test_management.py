@@ -115,7 +115,7 @@ def test_pause_stops_deliveries_and_nothing_else(queue: Queue) -> None:
     }  # fmt: skip
 
 
-def test_resume_goes_on(queue: Queue) -> None:
+def test_a_resumed_queue_delivers_again(queue: Queue) -> None:
     queue.send("body")
     queue.pause()
     assert (queue.stats()).paused

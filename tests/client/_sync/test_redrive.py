@@ -347,7 +347,7 @@ def test_a_blocking_letter_returns_to_its_place_or_to_the_end(
     check_accounts(queue)
 
 
-def test_a_lane_goes_on_when_its_dead_letter_is_moved(app: Duly, queue_name: str, other: Queue) -> None:
+def test_a_lane_continues_when_its_dead_letter_is_moved(app: Duly, queue_name: str, other: Queue) -> None:
     """I7."""
     queue = given_blocking(app, queue_name)
 

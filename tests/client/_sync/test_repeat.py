@@ -11,7 +11,7 @@ from tests.client._sync.given import check_accounts, counted, seen, take, take_o
 from tests.client.place import Place
 
 
-def test_it_is_due_after_first_and_then_after_growing_delays(queue: Queue, clock: Place) -> None:
+def test_a_repeated_message_is_due_after_first_and_then_after_growing_delays(queue: Queue, clock: Place) -> None:
     id_ = queue.send("pay", repeat=Repeat(first=60, factor=2))
 
     for cycle, delay in enumerate((60, 120, 240, 480)):
@@ -174,7 +174,7 @@ def test_recycle_by_hand_keeps_the_rule_and_counts(queue: Queue, clock: Place) -
     assert (queue.stats()).live == 0
 
 
-def test_one_with_a_key_lets_others_of_the_key_go_on(queue: Queue) -> None:
+def test_a_message_with_a_key_lets_others_of_the_key_continue(queue: Queue) -> None:
     queue.send("again", delay=0, key="k", repeat=Repeat(first=60))
     queue.send("next", key="k")
 

@@ -36,7 +36,7 @@ def take_runs(queue: Queue) -> list[datetime]:
     return [datetime.fromisoformat(delivery.headers["duly-slot"]) for delivery in deliveries]
 
 
-def test_a_run_that_has_come_is_sent_for(clock: Place, app: Duly, queue: Queue) -> None:
+def test_a_due_run_is_sent(clock: Place, app: Duly, queue: Queue) -> None:
     assert app.schedule(queue.name, queue, {"a": 1}, every=HOUR)
     run = next_run(clock, HOUR)
     assert take(queue) == []
@@ -96,7 +96,7 @@ def test_missed_runs_are_skipped_if_that_is_wanted(clock: Place, app: Duly, queu
     assert take_runs(queue) == [first + timedelta(hours=5)]
 
 
-def test_more_runs_than_a_call_sends_for_are_caught_up(clock: Place, app: Duly, queue: Queue) -> None:
+def test_more_runs_than_one_call_sends_are_caught_up(clock: Place, app: Duly, queue: Queue) -> None:
     app.schedule(queue.name, queue, "body", every=60, catch_up="all")
     first = next_run(clock, 60)
 
@@ -222,7 +222,7 @@ def _orphans(app: Duly, *queues: Queue) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("call", BETWEEN)
-def test_of_two_queues_that_get_the_same_schedule_at_once_one_has_it(
+def test_a_schedule_that_two_queues_get_at_once_ends_in_one_of_them(
     monkeypatch: pytest.MonkeyPatch, app: Duly, other_app: Duly, queue_name: str, call: str
 ) -> None:
     first, second = app.queue(f"{queue_name}-first"), app.queue(f"{queue_name}-second")

@@ -226,7 +226,7 @@ def test_an_expired_message_is_dropped_and_counted(queue: Queue, clock: Place) -
     check_accounts(queue)
 
 
-def test_a_ttl_goes_on_during_retries(queue: Queue, clock: Place) -> None:
+def test_a_ttl_continues_during_retries(queue: Queue, clock: Place) -> None:
     delivery = given_leased(queue, ttl=10)
     delivery.retry(delay=20)
 

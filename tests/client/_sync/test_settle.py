@@ -135,7 +135,7 @@ def test_defer_moves_the_due_time(queue: Queue) -> None:
     assert (message.due_at - delivery.due_at).total_seconds() == pytest.approx(10, abs=5)
 
 
-def test_defer_may_go_on_forever(queue: Queue) -> None:
+def test_defer_may_continue_forever(queue: Queue) -> None:
     """I8."""
     queue.send("body")
     for _ in range(20):

@@ -346,7 +346,7 @@ def test_reading_changes_nothing_and_may_be_repeated(events: Topic) -> None:
     assert take_bodies(events.group("g")) == ["a", "b"]
 
 
-def test_read_goes_on_behind_an_id(events: Topic) -> None:
+def test_read_continues_behind_an_id(events: Topic) -> None:
     ids = events.publish_many(["a", "b", "c", "d"])
 
     assert read_bodies(events, after=ids[1]) == ["c", "d"]

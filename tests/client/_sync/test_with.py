@@ -17,7 +17,7 @@ def test_a_block_that_ends_acks(queue: Queue) -> None:
     assert counted(queue) == {"sent": 1, "delivered": 1, "acked": 1}
 
 
-def test_a_block_that_raises_retries_and_the_error_goes_on(queue: Queue) -> None:
+def test_a_block_that_raises_retries_and_the_error_propagates(queue: Queue) -> None:
     """000-2 002-11."""
     delivery = given_leased(queue)
 
@@ -79,7 +79,7 @@ def test_a_delivery_that_was_settled_inside_is_left_alone(queue: Queue, verb: st
     assert counted(queue) == before
 
 
-def test_an_error_after_a_settle_goes_on_and_changes_nothing(queue: Queue) -> None:
+def test_an_error_after_a_settle_propagates_and_changes_nothing(queue: Queue) -> None:
     delivery = given_leased(queue)
 
     with pytest.raises(ValueError, match="later"):  # noqa: PT012
@@ -91,7 +91,7 @@ def test_an_error_after_a_settle_goes_on_and_changes_nothing(queue: Queue) -> No
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_an_interrupt_releases_and_goes_on(queue: Queue, interrupt: type[BaseException]) -> None:
+def test_an_interrupt_releases_and_propagates(queue: Queue, interrupt: type[BaseException]) -> None:
     """002-10."""
     delivery = given_leased(queue)
 

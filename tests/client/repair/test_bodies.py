@@ -108,7 +108,7 @@ def test_data_written_under_an_unread_entry_does_no_harm(app: Duly, healthy_grou
     assert drained(healthy_group.inbox).count("later") == 1
 
 
-def test_an_entry_that_the_group_has_finished_does_not_come_again(healthy_group: Healthy) -> None:
+def test_an_entry_that_the_group_has_finished_is_not_redelivered(healthy_group: Healthy) -> None:
     healthy_group.run("ZADD", "waiting0", 1, healthy_group.id("done"))
 
     healthy_group.inbox.audit(repair=True)

@@ -86,7 +86,7 @@ def test_a_clock_hours_behind_the_server_is_not_a_fault(app: Duly, queue_name: s
     assert queue.audit(repair=True).ok
 
 
-def test_a_rate_goes_on_when_the_clock_is_the_servers_again(
+def test_a_rate_continues_when_the_clock_is_the_servers_again(
     app: Duly, server: ServerPlace, queue_name: str, stranger: redis.Redis
 ) -> None:
     """I3: only the rest of its interval is waited for."""

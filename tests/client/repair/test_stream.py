@@ -41,7 +41,7 @@ def test_the_topic_knows_its_groups(overwritten: Healthy, app: Duly, is_mended: 
     assert [group.name for group in topic.groups()] == ["archive"]
 
 
-def test_a_repair_of_the_topic_lets_groups_go_on(overwritten: Healthy, app: Duly) -> None:
+def test_a_repair_of_the_topic_lets_groups_continue(overwritten: Healthy, app: Duly) -> None:
     topic = app.topic(overwritten.inbox.label.split("/")[0])
 
     topic.audit(repair=True)

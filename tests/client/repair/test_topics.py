@@ -371,7 +371,7 @@ def test_a_body_that_is_gone_is_a_dead_letter_and_nothing_else_is_lost(
 
 
 @every_garbage
-def test_a_body_that_is_met_without_its_index_is_a_dead_letter(
+def test_a_body_without_its_index_becomes_a_dead_letter(
     healthy: HealthyTopic, server: ServerPlace, garbage: bytes | None
 ) -> None:
     ruin(healthy, "soon", garbage)
@@ -508,7 +508,7 @@ def test_a_message_that_waits_again_wakes_the_callers_that_wait_for_it(
         assert [delivery.body for delivery in blocked.result()] == ["due"]
 
 
-def test_one_that_entered_behind_many_others_is_found(
+def test_an_entry_behind_many_others_is_found(
     app: Duly, stranger: redis.Redis, server: ServerPlace, queue_name: str
 ) -> None:
     topic = app.topic(queue_name)
