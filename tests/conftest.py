@@ -42,7 +42,7 @@ blocked_loop._warned.append("a test")
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[StartedServer]:
-    """Give the session's one server of a kind. Do not stop, flush or reconfigure it: start your own."""
+    """Return the session's one server of a kind. Do not stop, flush or reconfigure it: start your own."""
     started: dict[Kind, Server] = {}
 
     def get(kind: Kind) -> Server:

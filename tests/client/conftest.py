@@ -66,7 +66,7 @@ def _places(path: Path) -> Sequence[str]:
 
 @pytest.fixture(scope="session")
 def server_place() -> Iterator[OpenPlace]:
-    """Give the session's server of a kind. Its clock is moved by tests, so it is not the one of other folders."""
+    """Return the session's server of a kind. Its clock is moved by tests, so it is not the one of other folders."""
     started: dict[Kind, ServerPlace] = {}
     with ExitStack() as stack:
 
@@ -85,7 +85,7 @@ def server_place() -> Iterator[OpenPlace]:
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, server_place: OpenPlace, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """Give the engine that a test runs on."""
+    """Return the engine that a test runs on."""
     if request.param == "memory":
         found: Place = MemoryPlace(uuid.uuid4().hex)
     else:
@@ -109,7 +109,7 @@ def server(place: Place) -> ServerPlace:
 
 @pytest.fixture
 def clock(place: Place) -> Place:
-    """Give a clock that can be moved."""
+    """Return a clock that can be moved."""
     if isinstance(place, ServerPlace) and place._clock is None:
         miss_the_shim()
     return place
@@ -117,5 +117,5 @@ def clock(place: Place) -> Place:
 
 @pytest.fixture
 def backend(place: Place) -> str:
-    """Give the URL to reach the engine."""
+    """Return the URL to reach the engine."""
     return place.url

@@ -12,7 +12,7 @@ ID, KEY, VALUE = "a\x7fb", "k\x85", "v\x9f"
 
 @pytest.fixture
 def queue(backend: str, queue_name: str, monkeypatch: pytest.MonkeyPatch) -> duly.Queue:
-    """Give a queue with two messages of an earlier version."""
+    """Return a queue with two messages of an earlier version."""
     queue = duly.Duly(backend).queue(queue_name)
     with monkeypatch.context() as earlier:
         earlier.setattr(outgoing, "_CONTROLS", re.compile("[\x00-\x1f]"))

@@ -69,7 +69,7 @@ def sections(page: str) -> dict[str, str]:
 
 @pytest.fixture(params=CLI_PAGES)
 def page(request: pytest.FixtureRequest) -> str:
-    """Give the page about the command line, in each language."""
+    """Return the page about the command line, in each language."""
     return CLI_PAGES[request.param].read_text()
 
 

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def old_url(url: str) -> str:
-    """Give another database than that of Duly: the old system may well be on another server."""
+    """Return another database than that of Duly: the old system may well be on another server."""
     return url.removesuffix("/0") + "/1"
 
 
@@ -244,7 +244,7 @@ def test_a_drain_that_is_killed_anywhere_and_run_again_moves_each_message_once(
 
 
 def run_and_die(case: str, url: str, name: str) -> None:
-    """Be the process that is killed: between the send of the second message and its removal from the old system."""
+    """Act as the process that is killed: between the send of the second message and its removal from the old system."""
     queue = duly.Duly(url).queue(name)
     client = fused(url, -1, is_sent=False, end=kill_this_process)
     send = queue.send

@@ -34,7 +34,7 @@ KINDS: Final = (
 
 @pytest.fixture(params=PAGES)
 def page(request: pytest.FixtureRequest) -> str:
-    """Give the page, in each language."""
+    """Return the page, in each language."""
     return PAGES[request.param].read_text()
 
 

@@ -22,7 +22,7 @@ DOCUMENTED = (
 
 
 def of_call(function: Callable[..., Any]) -> dict[str, Any]:
-    """Give the parameters that have defaults, as they are declared."""
+    """Return the parameters that have defaults, as they are declared."""
     parameters = inspect.signature(function).parameters.values()
     return {
         each.name: each.default for each in parameters if each.default is not each.empty and each.name != "function"

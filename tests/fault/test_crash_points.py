@@ -36,7 +36,7 @@ LEASE: Final = 5.0
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[Server]:
-    """Give a server whose script cache may be emptied."""
+    """Return a server whose script cache may be emptied."""
     need("valkey")
     with Server("valkey") as server:
         yield server

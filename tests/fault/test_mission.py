@@ -43,7 +43,7 @@ A_SCAN_OF_MANY: Final = 10_000
 
 @contextmanager
 def still_queue(kind: Kind, clock: ServerClock, name: str) -> Iterator[Queue]:
-    """Give a queue for calls of scripts, on a dedicated server whose clock stands at NOW."""
+    """Return a queue for calls of scripts, on a dedicated server whose clock stands at NOW."""
     clock.freeze(NOW)
     with Server(kind, environment=clock.environment()) as server, Wire(server) as wire:
         yield Queue(wire, name, crash_limit=99)

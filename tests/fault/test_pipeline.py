@@ -72,7 +72,7 @@ class Pipeline:
 
 
 def work(url: str, name: str) -> None:
-    """Be a worker until killed."""
+    """Act as a worker until killed."""
     with duly.Duly(url) as app:
         pipeline = Pipeline(app, name)
         while True:

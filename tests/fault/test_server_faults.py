@@ -33,7 +33,7 @@ LEASE: Final = 60.0
 
 @pytest.fixture
 def own_server() -> Iterator[Server]:
-    """Give a server to ill-treat."""
+    """Return a server to ill-treat."""
     need("valkey")
     with Server("valkey") as server:
         yield server

@@ -55,7 +55,7 @@ def group_of(app: duly.Duly, name: str, group: str) -> duly.Group:
 
 
 def produce(url: str, name: str, folder: Path, number: int) -> None:
-    """Be a producer of keyed entries, one by one and in batches, and of delayed ones, until the file appears.
+    """Act as a producer of keyed entries, one by one and in batches, and of delayed ones, until the file appears.
 
     No other has its keys.
     """
@@ -76,7 +76,7 @@ def produce(url: str, name: str, folder: Path, number: int) -> None:
 
 
 def consume(url: str, name: str, folder: Path, group: str, process: str) -> None:
-    """Be a member of a group until killed, slow enough to be killed in the middle of something."""
+    """Act as a member of a group until killed, slow enough to be killed in the middle of something."""
     chance = random.Random(f"{SEED} {process}")
     with Recorder(process, folder / f"{process}.{group}") as recorder, duly.Duly(url) as app:
         member = RecordedMember(group_of(app, name, group), recorder, LEASE)

@@ -139,7 +139,7 @@ class CheckedQueue(RuleBasedStateMachine):
         return answer
 
     def _check_token(self, call: Call[Any], answer: Any, before: State, *, is_new: bool) -> None:
-        """See that a consumer that blocks is woken when it must be."""
+        """Check that a consumer that blocks is woken when it must be."""
         if call.script.name != "claim":
             fault = tokens.fault(call.script.name, before, self.state, self.last_now)
         elif is_new and not isinstance(answer, str):
@@ -377,7 +377,7 @@ class CheckedQueue(RuleBasedStateMachine):
             journal.begun.add(id_)
 
     def _check_turn(self, before: State, id_: str, others: set[str], now: int) -> None:
-        """See that a message that begins is the first of its key: by priority, unless its lane was promised before."""
+        """Check that a message that begins is the first of its key by priority, unless its lane was promised before."""
         was_free = self.journal.key_of(id_) not in before.lanes
         mine, my_due = self.journal.priority_of(id_), self._asked_due(id_)
         for other in others - self.lost_bodies:
@@ -449,7 +449,7 @@ class CheckedQueue(RuleBasedStateMachine):
         check(parked > 0 and may_stop, "stopped for no reason", claimed, limit)
 
     def _check_lateness(self, claimed: replies.Claimed) -> None:
-        """See that it is that of a message which was taken: of the first of them, or of a later one that is later."""
+        """Check that the lateness is that of a claimed message: of the first, or of one that is later."""
         rows = zip(claimed.ids, claimed.records, strict=True)
         late = [claimed.now - (self._counted_due(id_.decode()) or codec.read_stamps(record)[1]) for id_, record in rows]
         lateness = int(self.state.meta.get("lateness", 0))

@@ -68,7 +68,7 @@ class Journal:
         self._given.add(id_)
 
     def follow(self, before: Snapshot, after: Snapshot, script: str) -> None:
-        """See that all that the group was never given is where it can have it."""
+        """Check that every entry that the group has not received is where a claim finds it."""
         name, stored, unread = self._name, after.stored(self._name), after.unread(self._name)
         if name not in before.native or script in ("seek_group", "delete", "delete_topic"):
             self._begin_anew(before, after)
@@ -443,7 +443,7 @@ class History:
             self._check_removed(before)
 
     def _check_bell(self, name: str, old: State, new: State, before: Snapshot, script: str) -> None:
-        """See that a bell is rung when something may be claimed, or enters earlier, by another call than a claim."""
+        """Check that a bell is rung when something may be claimed, or enters earlier, by another call than a claim."""
         must_ring = script != "claim" and tokens.makes_claimable(old, new, self._now)
         check(not must_ring or self.snapshot.bells[name] > before.bells[name], "no bell", name, script)
 
@@ -482,7 +482,7 @@ class History:
         check(stats.unread == len(unread), "unread is", name, stats.unread, unread)
 
     def _check_removed(self, before: Snapshot) -> None:
-        """See that no entry goes that a group wants; by retention, it is counted."""
+        """Check that no entry is removed that a group wants; one removed by retention is counted."""
         after = self.snapshot
         removed, new = set(before.entries) - set(after.entries), set(after.entries) - set(before.entries)
         added = sum(after.counted(name) - before.counted(name) for name in ("published", "entered"))

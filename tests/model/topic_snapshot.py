@@ -144,7 +144,7 @@ class Looker:
         )
 
     def compare(self, snapshot: Snapshot, engine: Engine) -> None:
-        """See that the engine holds the same."""
+        """Check that the engine holds the same."""
         self._compare_topic(snapshot, engine)
         for name, keys in self._groups.items():
             self._compare_group(snapshot, engine, name, keys)

@@ -22,7 +22,7 @@ def one_at_a_time(path: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """Give a directory that all workers of xdist share."""
+    """Return a directory that all workers of xdist share."""
     base = tmp_path_factory.getbasetemp()
     shared = (base if worker_id == "master" else base.parent) / "packaging"
     shared.mkdir(exist_ok=True)
@@ -60,7 +60,7 @@ def sdist(dist: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def installed(shared: Path, wheel: Path) -> Callable[[str], Place]:
-    """Give an environment with the wheel and these extras."""
+    """Return an environment with the wheel and these extras."""
 
     def install(extras: str) -> Place:
         name = extras.strip("[]").replace(",", "-") or "plain"
@@ -84,7 +84,7 @@ def installed(shared: Path, wheel: Path) -> Callable[[str], Place]:
 
 @pytest.fixture
 def plain(installed: Callable[[str], Place]) -> Place:
-    """Give an environment with the wheel and no extras."""
+    """Return an environment with the wheel and no extras."""
     return installed("")
 
 

@@ -15,7 +15,7 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture
 def project(pytester: pytest.Pytester) -> pytest.Pytester:
-    """Give a project whose tests see no other plugins than pytest's own, xdist's and ours, and fail on warnings."""
+    """Return a project whose tests see no other plugins than pytest's own, xdist's and ours, and fail on warnings."""
     pytester.makeini("[pytest]\naddopts = -p no:asyncio -p no:cacheprovider -p no:anyio\nfilterwarnings = error\n")
     return pytester
 

@@ -34,7 +34,7 @@ def app(backend: str) -> Iterator[duly.Duly]:
 
 @pytest.fixture(params=["work_off", "awork_off"])
 def works_off(request: pytest.FixtureRequest) -> Callable[..., list[Handled]]:
-    """Give the function of either colour, for tests without an event loop."""
+    """Return the function of either colour, for tests without an event loop."""
     if request.param == "work_off":
         return work_off
     return lambda *args, **options: asyncio.run(awork_off(*args, **options))

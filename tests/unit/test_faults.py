@@ -19,7 +19,7 @@ _TOKEN = re.compile(r"'[^']*'|[^\s']+")
 
 
 def arguments_of_faults() -> Iterator[str]:
-    """Give the second argument of each call of `fault` in the scripts, as it is written."""
+    """Return the second argument of each call of `fault` in the scripts, as it is written."""
     for path in SCRIPTS:
         text = path.read_text()
         for call in re.finditer(r"(?<!function )\bfault\(", text):

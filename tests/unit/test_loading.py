@@ -32,7 +32,7 @@ async def make_async(): return app
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Give a way to write modules, in a current directory that is not on the path."""
+    """Return a way to write modules, in a current directory that is not on the path."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each not in ("", str(tmp_path))])
     before = set(sys.modules)

@@ -438,7 +438,7 @@ class Steps:
         self.pauses += 1
 
     def ends_with(self, step: Callable[[], Any]) -> Any:
-        """Give the value that a step ends it with."""
+        """Return the value that a step ends it with."""
         with pytest.raises(StopIteration) as end:
             step()
         return end.value.value

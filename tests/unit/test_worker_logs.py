@@ -28,7 +28,7 @@ class Unprintable:
 
 @contextlib.contextmanager
 def standard_error() -> Iterator[io.StringIO]:
-    """Give what `configure` writes to, and leave logging as it was."""
+    """Return the stream of `configure`, and leave logging as it was."""
     # No fixture: pytest sets its own handlers and standard error between a fixture and the test.
     loggers = [logging.getLogger(name) for name in (None, "duly", "duly.worker")]
     before = [(each, each.handlers[:], each.level, each.propagate, each.disabled) for each in loggers]

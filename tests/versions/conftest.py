@@ -23,7 +23,7 @@ OpenPair = Callable[[], Pair]
 
 @pytest.fixture(scope="session")
 def previous_source(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """Give the source of the previous version: all processes of a test run share it."""
+    """Return the source of the previous version: all processes of a test run share it."""
     base = tmp_path_factory.getbasetemp()
     return take_out(previous_commit(), base.parent if hasattr(request.config, "workerinput") else base)
 

@@ -22,7 +22,7 @@ class Refused(Exception):
 
 
 def environment_of(source: Path) -> dict[str, str]:
-    """Give what a process needs to import this version of Duly, whichever one is installed."""
+    """Return the environment in which a process imports this version of Duly."""
     return {**os.environ, "PYTHONPATH": str(source)}
 
 

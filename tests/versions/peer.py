@@ -133,7 +133,7 @@ def _delivered(d: Any) -> dict[str, Any]:
 
 
 def text_of(body: Any) -> str:
-    """Give the name of a form, of which the body is made."""
+    """Return the name of a form, of which the body is made."""
     return (body.decode() if isinstance(body, bytes) else str(body)).strip()
 
 
@@ -261,7 +261,7 @@ def _seen(message: Any) -> dict[str, Any]:
 
 
 def scripts() -> dict[str, list[str]]:
-    """Give the hashes of each script of this version, in all of its forms."""
+    """Return the hashes of each script of this version, in all of its forms."""
     from duly import _lua
 
     kinds: Any = ("queue", "topic", "group", "freeing")

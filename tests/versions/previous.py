@@ -20,7 +20,7 @@ def named_commit() -> str:
 
 
 def previous_commit() -> str:
-    """Give the version to test with. `DULY_TEST_PREVIOUS` names another commit, a release for example."""
+    """Return the version to test with. `DULY_TEST_PREVIOUS` names another commit, a release for example."""
     return os.environ.get("DULY_TEST_PREVIOUS") or named_commit()
 
 

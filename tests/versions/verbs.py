@@ -60,7 +60,7 @@ def play_verb(pair: Pair, kind: str, verb: str, roles: str, name: str) -> None:
 
 
 def _claim_and_settle(pair: Pair, claim: Peer, settle: Peer, verb: str) -> set[str]:
-    """Give the bodies that were settled."""
+    """Return the bodies that were settled."""
     if claim is not settle:
         claim.run("claim(5)")
         claim.run("settle('release')")  # so that some have counts when they are settled

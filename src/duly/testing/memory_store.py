@@ -51,7 +51,7 @@ class UserKeys:
 
 
 def user_keys(app: Duly | AsyncDuly) -> UserKeys:
-    """Give the keys of the user in the store of an app on `memory://`."""
+    """Return the keys of the user in the store of an app on `memory://`."""
     engine = memory_engine(app)
     if engine is None:
         raise UsageError(f"user_keys is for memory://, not for {app!r}: read keys of a server with redis-py")

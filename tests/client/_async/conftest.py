@@ -15,7 +15,7 @@ async def app(backend: str) -> AsyncIterator[AsyncDuly]:
 
 @pytest.fixture
 async def other_app(backend: str) -> AsyncIterator[AsyncDuly]:
-    """Give a second consumer: for the server, another process."""
+    """Return a second consumer: for the server, another process."""
     async with AsyncDuly(backend) as app:
         yield app
 

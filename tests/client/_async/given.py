@@ -94,7 +94,7 @@ async def seen(queue: AsyncInbox, id: str) -> Message:  # noqa: A002
 
 
 async def counted(queue: AsyncInbox) -> dict[str, Any]:
-    """Give the counts that are not zero, without what changes as time passes."""
+    """Return the counts that are not zero, without those that change with time."""
     stats = asdict(await queue.stats())
     moving = ("oldest_age", "lateness", "next_due_in", "bytes", "dead_bytes", "done_bytes")
     return {name: value for name, value in stats.items() if value and name not in moving}
@@ -114,7 +114,7 @@ class InBackground(Generic[T]):
         self._task = asyncio.ensure_future(work())
 
     async def result(self, within: float = SOON) -> T:
-        """Give what it returned; fail when it takes longer."""
+        """Return its result; fail when it takes longer."""
         async with asyncio.timeout(within):
             return await self._task
 
@@ -144,7 +144,7 @@ async def pause(seconds: float) -> None:
 # |         pool.shutdown(wait=False)
 # |
 # |     def result(self, within: float = SOON) -> T:
-# |         """Give what it returned; fail when it takes longer."""
+# |         """Return its result; fail when it takes longer."""
 # |         return self._future.result(timeout=within)
 # |
 # |     @property

@@ -14,13 +14,13 @@ from tests.client.place import Place
 
 
 async def woken(member: InBackground[list[AsyncDelivery]]) -> AsyncDelivery:
-    """Give what a member got that was woken in time."""
+    """Return the delivery of a member that was woken in time."""
     (delivery,) = await member.result()
     return delivery
 
 
 def of_other_app(group: AsyncGroup, other_app: AsyncDuly) -> AsyncGroup:
-    """Give another member of a group."""
+    """Return another member of a group."""
     return other_app.topic(group.topic.name).group(group.name)
 
 

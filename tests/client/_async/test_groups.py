@@ -36,7 +36,7 @@ from tests.client.place import Place
 
 
 def of_other_app(group: AsyncGroup, other_app: AsyncDuly) -> AsyncGroup:
-    """Give another member of a group."""
+    """Return another member of a group."""
     return other_app.topic(group.topic.name).group(group.name)
 
 

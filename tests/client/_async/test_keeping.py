@@ -12,7 +12,7 @@ from tests.client.place import Place, ServerPlace
 
 @pytest.fixture
 def freeing(app: AsyncDuly, queue_name: str) -> AsyncTopic:
-    """Give a topic whose entries go when every group has acked them."""
+    """Return a topic whose entries go when every group has acked them."""
     return app.topic(queue_name, keep=None)
 
 

@@ -23,7 +23,7 @@ from tests.client.place import ServerPlace
 
 @pytest.fixture
 def plain(server: ServerPlace) -> Iterator[redis.Redis]:
-    """Give another program's connection."""
+    """Return another program's connection."""
     with contextlib.closing(redis.Redis.from_url(server.url)) as client:
         yield client
 

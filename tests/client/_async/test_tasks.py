@@ -27,7 +27,7 @@ def welcome(app: AsyncDuly, queue: AsyncQueue) -> AsyncTask[Any, Any]:
 
 
 def asked_for(app: AsyncDuly, delivery: AsyncDelivery) -> Bound:
-    """Give the call that a worker would make."""
+    """Return the call that a worker would make."""
     tasks = app._definitions.handlers[delivery.queue].handler
     assert isinstance(tasks, TaskSet)
     tasks.resolve()

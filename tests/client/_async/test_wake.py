@@ -13,7 +13,7 @@ from tests.client.place import Place
 
 
 async def woken(consumer: InBackground[list[AsyncDelivery]]) -> AsyncDelivery:
-    """Give what a consumer got that was woken in time."""
+    """Return the delivery of a consumer that was woken in time."""
     (delivery,) = await consumer.result()
     return delivery
 

@@ -16,7 +16,7 @@ def app(backend: str) -> Iterator[Duly]:
 
 @pytest.fixture
 def other_app(backend: str) -> Iterator[Duly]:
-    """Give a second consumer: for the server, another process."""
+    """Return a second consumer: for the server, another process."""
     with Duly(backend) as app:
         yield app
 

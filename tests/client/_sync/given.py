@@ -90,7 +90,7 @@ def seen(queue: Inbox, id: str) -> Message:  # noqa: A002
 
 
 def counted(queue: Inbox) -> dict[str, Any]:
-    """Give the counts that are not zero, without what changes as time passes."""
+    """Return the counts that are not zero, without those that change with time."""
     stats = asdict(queue.stats())
     moving = ("oldest_age", "lateness", "next_due_in", "bytes", "dead_bytes", "done_bytes")
     return {name: value for name, value in stats.items() if value and name not in moving}
@@ -113,7 +113,7 @@ class InBackground(Generic[T]):
         pool.shutdown(wait=False)
 
     def result(self, within: float = SOON) -> T:
-        """Give what it returned; fail when it takes longer."""
+        """Return its result; fail when it takes longer."""
         return self._future.result(timeout=within)
 
     @property

@@ -15,13 +15,13 @@ from tests.client.place import Place
 
 
 def woken(member: InBackground[list[Delivery]]) -> Delivery:
-    """Give what a member got that was woken in time."""
+    """Return the delivery of a member that was woken in time."""
     (delivery,) = member.result()
     return delivery
 
 
 def of_other_app(group: Group, other_app: Duly) -> Group:
-    """Give another member of a group."""
+    """Return another member of a group."""
     return other_app.topic(group.topic.name).group(group.name)
 
 

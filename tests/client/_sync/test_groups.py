@@ -37,7 +37,7 @@ from tests.client.place import Place
 
 
 def of_other_app(group: Group, other_app: Duly) -> Group:
-    """Give another member of a group."""
+    """Return another member of a group."""
     return other_app.topic(group.topic.name).group(group.name)
 
 

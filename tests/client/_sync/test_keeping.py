@@ -13,7 +13,7 @@ from tests.client.place import Place, ServerPlace
 
 @pytest.fixture
 def freeing(app: Duly, queue_name: str) -> Topic:
-    """Give a topic whose entries go when every group has acked them."""
+    """Return a topic whose entries go when every group has acked them."""
     return app.topic(queue_name, keep=None)
 
 

@@ -28,7 +28,7 @@ def welcome(app: Duly, queue: Queue) -> Task[Any, Any]:
 
 
 def asked_for(app: Duly, delivery: Delivery) -> Bound:
-    """Give the call that a worker would make."""
+    """Return the call that a worker would make."""
     tasks = app._definitions.handlers[delivery.queue].handler
     assert isinstance(tasks, TaskSet)
     tasks.resolve()

@@ -14,7 +14,7 @@ from tests.client.place import Place
 
 
 def woken(consumer: InBackground[list[Delivery]]) -> Delivery:
-    """Give what a consumer got that was woken in time."""
+    """Return the delivery of a consumer that was woken in time."""
     (delivery,) = consumer.result()
     return delivery
 

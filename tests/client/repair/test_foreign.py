@@ -75,7 +75,7 @@ def check_that_nobody_is_stopped(h: Healthy, found: Audit) -> None:
 
 @pytest.fixture
 def brief_group(app: Duly, queue_name: str, stranger: redis.Redis) -> Healthy:
-    """Give a group whose entries wait in its own store."""
+    """Return a group whose entries wait in its own store."""
     topic = app.topic(queue_name)
     group = topic.group("archive")
     group.create()
