@@ -138,7 +138,7 @@ def test_a_node_without_slots_is_not_up(kind: Kind) -> None:
         finding = examine(app).finding("cluster")
 
         assert finding.verdict == "bad"
-        assert "not up: 0 of 16384 slots are served" in finding.found
+        assert "not up: 0 of 16384 hash slots are served" in finding.found
         with pytest.raises(ServerError):
             app.queue("orders").send("x")
 

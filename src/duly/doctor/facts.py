@@ -83,12 +83,12 @@ class SilentWorker:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the keys are spread over the slots of a cluster, or would be."""
+    """How the keys are spread over the hash slots of a cluster, or would be."""
 
     owners: int = 0
     """Number of queues, topics with their groups, locks and registries."""
     split: tuple[str, ...] = ()
-    """Owners whose keys are in several slots."""
+    """Owners whose keys are in several hash slots."""
 
 
 @dataclass(frozen=True)

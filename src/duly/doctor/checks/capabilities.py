@@ -9,12 +9,13 @@ from duly.doctor.permissions import needed_by
 from duly.doctor.report import Finding, Subject, in_shell, listed
 
 CLUSTER: Final = Subject(
-    "cluster", "This version of Duly connects to one server. It does not follow a queue to the node that has its slot."
+    "cluster",
+    "This version of Duly connects to one server. It does not follow a queue to the node that has its hash slot.",
 )
 SLOTS: Final = Subject(
     "slots",
-    "On a cluster, a command may only use keys of one slot. Each queue, topic and lock has its keys in one slot. A "
-    "cluster refuses operations on several slots: commit() that sends to another queue or changes your own keys, "
+    "On a cluster, a command may only use keys of one hash slot. Each queue, topic and lock has its keys in one. A "
+    "cluster refuses operations on several hash slots: commit() that sends to another queue or changes your own keys, "
     "redrive(to=), and a worker's wait for several queues.",
 )
 
@@ -33,7 +34,9 @@ def cluster(facts: Facts) -> Finding:
         return CLUSTER.bad("on; the number of nodes is unknown", _ELSEWHERE)
     served, nodes = number(reply.get("cluster_slots_assigned")), number(reply.get("cluster_size"))
     if reply.get("cluster_state") != "ok" or served < EVERY_SLOT:
-        return CLUSTER.bad(f"on, but not up: {served:.0f} of {EVERY_SLOT} slots are served; calls fail", _ELSEWHERE)
+        return CLUSTER.bad(
+            f"on, but not up: {served:.0f} of {EVERY_SLOT} hash slots are served; calls fail", _ELSEWHERE
+        )
     if nodes > 1:
         return CLUSTER.bad(
             f"one of {nodes:.0f} nodes: calls for queues on other nodes are refused, and lists show only the queues "
@@ -41,7 +44,7 @@ def cluster(facts: Facts) -> Finding:
             _ELSEWHERE,
         )
     return CLUSTER.warn(
-        "on, with all slots on this node: each queue, topic and lock works. commit() beyond its own queue and "
+        "on, with all hash slots on this node: each queue, topic and lock works. commit() beyond its own queue and "
         "redrive(to=) are refused. A worker for several queues is not woken by messages, and is seconds late",
         _ELSEWHERE,
     )
@@ -55,15 +58,14 @@ def slots(facts: Facts) -> Finding:
     layout = keyspace.layout
     if layout.split:
         return SLOTS.warn(
-            f"keys in several slots: {listed(list(layout.split))}",
+            f"keys in several hash slots: {listed(list(layout.split))}",
             "# keep the namespace on a server with cluster-enabled no, where it works, and report this as a bug: Duly "
             "names no such keys",
         )
     if not layout.owners:
         return SLOTS.ok("no keys yet")
-    return SLOTS.ok(
-        f"each of {layout.owners} queues, topics, locks and registries has its keys in one slot{keyspace.coverage_note}"
-    )
+    owners = f"each of {layout.owners} queues, topics, locks and registries"
+    return SLOTS.ok(f"{owners} has its keys in one hash slot{keyspace.coverage_note}")
 
 
 # Version
