@@ -165,6 +165,7 @@ def test_sentinels_fail_over(sentinels: SentinelRig) -> None:
     assert after.epoch > before.epoch
 
 
+@pytest.mark.long
 def test_sentinels_do_not_follow_a_fail_over_by_hand(sentinels: SentinelRig) -> None:
     old = sentinels.primary
     to = sentinels.replicas[0]
