@@ -1,6 +1,7 @@
 """Real servers for tests: started on free ports in a directory of their own, gone when the test run is."""
 
 import atexit
+import contextlib
 import ctypes
 import os
 import random
@@ -101,7 +102,10 @@ class Server:
         die_with_parent()
 
     def kill9(self) -> None:
-        """End it as a crash would. The files stay."""
+        """End it as a crash would, with a child that rewrites or saves its data. The files stay."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:

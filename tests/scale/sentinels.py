@@ -203,7 +203,7 @@ class SentinelRig:
     def fail_over_by_hand(self, primary: DataNode, to: DataNode) -> None:
         """Make a replica the primary with FAILOVER TO, which sentinels do not follow."""
         primary.run("FAILOVER", "TO", to.host, to.port)
-        wait_until(lambda: to.is_primary, f"{to} is the primary", self._described)
+        wait_until(lambda: to.is_primary and primary.follows == to.node, f"{to} is the primary", self._described)
 
     # Cuts
 
