@@ -1,0 +1,144 @@
+"""Which node serves a key: nodes, hash slots, the slot map of a cluster, and redirections. Opens no connection."""
+
+from binascii import crc_hqx
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+SLOTS: Final = 16_384
+_UNKNOWN: Final = "?"
+"""The host of a node that should be reached by its host name, but has announced none."""
+
+
+class UnreadableReply(ValueError):
+    """A reply about the topology does not have the expected form."""
+
+
+class Node(NamedTuple):
+    """The address of one server process, as clients reach it."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def slot_of(key: bytes) -> int:
+    """Return the hash slot of a key: that of its hash tag, the text in its first braces, if there is one."""
+    begin = key.find(b"{") + 1
+    if begin:
+        end = key.find(b"}", begin)
+        if end > begin:
+            key = key[begin:end]
+    return crc_hqx(key, 0) % SLOTS
+
+
+class SlotMap:
+    """The primaries of a cluster by slot, and their replicas, as far as they are known."""
+
+    __slots__ = ("_nodes", "_primaries", "_replicas")
+
+    def __init__(self) -> None:
+        self._nodes: list[Node | None] = [None] * SLOTS
+        self._primaries: tuple[Node, ...] | None = ()
+        self._replicas: dict[Node, tuple[Node, ...]] = {}
+
+    def node_of(self, slot: int) -> Node | None:
+        """Return the primary of a slot. None if no node serves it, or its address is unknown."""
+        return self._nodes[slot]
+
+    def moved(self, slot: int, node: Node) -> None:
+        """Record that a node serves a slot, as a MOVED error states."""
+        self._nodes[slot] = node
+        self._primaries = None
+
+    @property
+    def primaries(self) -> tuple[Node, ...]:
+        """All nodes that serve a slot, in the order of their first slots."""
+        if self._primaries is None:
+            self._primaries = tuple(dict.fromkeys(node for node in self._nodes if node is not None))
+        return self._primaries
+
+    @property
+    def replicas(self) -> Mapping[Node, tuple[Node, ...]]:
+        """The replicas of each primary, as of the last reply to CLUSTER SLOTS."""
+        return self._replicas
+
+    @property
+    def gaps(self) -> int:
+        """The number of slots without a known primary."""
+        return self._nodes.count(None)
+
+    def _assign(self, first: int, last: int, nodes: Sequence[Node | None]) -> None:
+        """Assign a range of slots to a primary, which comes first, and its replicas."""
+        primary, *replicas = nodes
+        self._nodes[first : last + 1] = [primary] * (last - first + 1)
+        self._primaries = None
+        if primary is not None:
+            known = self._replicas.get(primary, ())
+            self._replicas[primary] = tuple(dict.fromkeys((*known, *(each for each in replicas if each is not None))))
+
+
+def read_slots(reply: Any, asked_host: str) -> SlotMap:
+    """Read the reply to CLUSTER SLOTS of a node at `asked_host`. Raise UnreadableReply if it cannot be read."""
+    found = SlotMap()
+    try:
+        for first, last, *nodes in reply:
+            if not 0 <= first <= last < SLOTS:
+                raise ValueError(f"there are no slots {first} to {last}")  # noqa: TRY301, with all other surprises
+            found._assign(first, last, [_node(each, asked_host) for each in nodes])
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise UnreadableReply(f"the reply to CLUSTER SLOTS cannot be read: {error!r}") from error
+    return found
+
+
+def _node(row: Sequence[Any], asked_host: str) -> Node | None:
+    """Read a row of host, port, id and, since Redis 7, other addresses of the node."""
+    host, port = text_of(row[0]), int(row[1])
+    if host == _UNKNOWN and len(row) > 3:
+        host = fields_of(row[3]).get("ip", _UNKNOWN)
+    return _reachable(host, port, asked_host)
+
+
+def _reachable(host: str, port: int, asked_host: str) -> Node | None:
+    """Return an address that a client can use. A node without a known host has that of the node that was asked.
+
+    The port is 0 if the node has no port for this kind of connection, TLS or not.
+    """
+    return None if host == _UNKNOWN or not port else Node(host or asked_host, port)
+
+
+class Redirection(NamedTuple):
+    """A MOVED or ASK error: another node serves the slot, permanently or for this call only."""
+
+    kind: Literal["moved", "ask"]
+    slot: int
+    node: Node | None
+    """None if the node that answered does not know the address of the other node."""
+
+
+def read_redirection(error: str, asked_host: str) -> Redirection | None:
+    """Read an error like `MOVED 3999 127.0.0.1:6381` of a node at `asked_host`. None: it is another error."""
+    words = error.split(" ")
+    if words[0] not in ("MOVED", "ASK") or len(words) < 3:
+        return None
+    host, _, port = words[2].rpartition(":")  # an IPv6 address is not in brackets
+    if not (_is_number(words[1]) and _is_number(port)) or int(words[1]) >= SLOTS:
+        return None
+    node = _reachable(host.strip("[]"), int(port), asked_host)
+    return Redirection("moved" if words[0] == "MOVED" else "ask", int(words[1]), node)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
+def text_of(value: bytes | None) -> str:
+    """Read a text of a reply. A missing one is empty."""
+    return "" if value is None else value.decode(errors="replace")
+
+
+def fields_of(row: Sequence[bytes]) -> dict[str, str]:
+    """Read names and values that follow each other."""
+    texts = [text_of(value) for value in row]
+    return dict(zip(texts[0::2], texts[1::2], strict=True))
