@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from duly._async.ends import AsyncEnds
-from duly._async.wire import AsyncWire, Gate, in_thread
+from duly._async.primitives import Gate, in_thread
+from duly._async.wire import AsyncWire
 from duly._core.address import Address
 from duly._core.server import check_server, eviction_of, read_info
 
@@ -82,6 +83,10 @@ class AsyncConnections:
         # --- end
 
     # --- async only
+    def __del__(self) -> None:
+        """Drop the connections of an app that was not closed. The event loop would keep them open."""
+        self.abandon()
+
     def rebind_loop(self) -> None:
         """Drop the connections of a previous event loop, if asyncio.run() was called again."""
         loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
 """The link between the client and one server: sends calls, and retries them during an outage.
 
-The retries of redis-py are off. A call keeps its stream and sequence number when it is sent again, so the server
+A call keeps its stream and sequence number when it is sent again, so the server
 carries it out once (I6).
 """
 
@@ -12,16 +12,15 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError, ResponseError
-
 from duly._async.connections import AsyncConnections, AsyncSlot
 from duly._async.durability import missing_for
 from duly._async.ends import AsyncEnds, AsyncEndWatch
+from duly._async.primitives import nothing_in_background, sleep, uninterrupted
 from duly._async.waiter import AsyncWaiter
-from duly._async.wire import REPLY_TIMEOUT, UNREACHABLE, nothing_in_background, sleep, uninterrupted
+from duly._async.wire import REPLY_TIMEOUT, UNREACHABLE
 from duly._core import outages, patience, replies, rights
 from duly._core.address import Address
-from duly._core.call import Arg, Call
+from duly._core.call import Call
 from duly._core.keys import (
     GroupKeys,
     QueueKeys,
@@ -31,9 +30,10 @@ from duly._core.keys import (
     topic_of_key,
     topic_pattern,
 )
+from duly._core.resp import Arg, ErrorReply, ReplyError
 
 # --- sync only
-# | from duly._sync.wire import LEAVING_TIMEOUT
+# | from duly._sync.primitives import LEAVING_TIMEOUT
 # --- end
 from duly.errors import DulyError, QueueFull, ServerError, Unavailable
 from duly.options import Durable
@@ -41,7 +41,6 @@ from duly.options import Durable
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger("duly")
-_REFUSED: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
 _CHECK_CREDENTIALS: Final = "Check user and password in the URL, redis://USER:PASSWORD@host"
 _FEWER_DATABASES: Final = (
     "The server has no database of that number: it has 0 to 15 unless `databases` in its configuration is changed, "
@@ -231,12 +230,10 @@ class AsyncLink:
                     await self.connections.opened(slot)
                 was_asked = True
                 answer = await ask(slot)
-            except _REFUSED as error:
-                raise self._denied(title, error) from error
             except UNREACHABLE as error:
                 await slot.wire.close()
                 trouble: Exception = error
-            except RedisError as error:
+            except ReplyError as error:
                 await self._handle(slot, title, error)
                 trouble = error
             else:
@@ -257,13 +254,15 @@ class AsyncLink:
         script = call.script
         try:
             return await slot.wire.ask(call.command(b"EVALSHA", script.sha, slot.stream, slot.sequence), timeout)
-        except ResponseError as error:
+        except ErrorReply as error:
             if replies.trouble_of(error) != "noscript":
                 raise
             return await slot.wire.ask(call.command(b"EVAL", script.text, slot.stream, slot.sequence), timeout)
 
-    async def _handle(self, slot: AsyncSlot, title: str, error: RedisError) -> None:
+    async def _handle(self, slot: AsyncSlot, title: str, error: ReplyError) -> None:
         """Return if the call may be retried; raise the matching exception otherwise."""
+        if replies.is_denied(error):
+            raise self._denied(title, error) from error
         trouble = replies.trouble_of(error)
         if trouble == "full":
             raise QueueFull(
@@ -273,15 +272,13 @@ class AsyncLink:
         if trouble == "reconnect":
             await slot.wire.close()
         elif trouble != "retry":
-            if replies.lacks_right_in_script(error):
-                raise self._denied(title, error) from error
             advice = f" {_FEWER_DATABASES}" if "DB index" in str(error) else ""
             raise ServerError(
                 f"{title} failed on {self._shown}: {_ended(error) if advice else error}{advice}"
             ) from error
 
-    def _denied(self, title: str, error: RedisError) -> ServerError:
-        if isinstance(error, AuthenticationError | AuthorizationError):
+    def _denied(self, title: str, error: ReplyError) -> ServerError:
+        if isinstance(error, ErrorReply) and error.refuses_login:
             return ServerError(f"{self._shown} refused the connection: {_ended(error)} {_CHECK_CREDENTIALS}")
         advice = rights.advice(title, self._user, str(error))
         return ServerError(f"{title} failed on {self._shown}: {_ended(error)} {advice}")

@@ -5,14 +5,14 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from redis.exceptions import RedisError
-
 from duly._async.connections import AsyncConnections
 from duly._async.ends import EndEntries
-from duly._async.wire import UNREACHABLE, AsyncWire, before_leaving, sleep
+from duly._async.primitives import before_leaving, sleep
+from duly._async.wire import UNREACHABLE, AsyncWire
 from duly._core import ops, patience
-from duly._core.call import Arg, Call
+from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
+from duly._core.resp import Arg, ReplyError
 
 _HELD_BACK_BY_A_PAUSE: Final[list[Arg]] = [b"EVAL", b"return 0", 0]
 """A script may write, so a server that pauses writes holds it back, and all later commands of its connection."""
@@ -71,7 +71,7 @@ class AsyncWaiter:
             if not await wire.poll(seconds):
                 await self.unblock(wire)
             reply = await wire.finish()
-        except (*UNREACHABLE, RedisError):
+        except (UNREACHABLE, ReplyError):
             if wire is not None:
                 await wire.close()
             await sleep(min(seconds, patience.backoff(6, random.random)))
@@ -120,7 +120,7 @@ class AsyncWaiter:
 
     async def cut(self, wire: AsyncWire) -> None:
         """Disconnect a client on the server at once, so that the next token does not go to a closed connection."""
-        with contextlib.suppress(*UNREACHABLE, RedisError):
+        with contextlib.suppress(UNREACHABLE, ReplyError):
             await self._on_other_connection(lambda other: other.ask([b"CLIENT", b"KILL", b"ID", wire.client_id]))
 
     async def _on_other_connection(self, ask: Callable[[AsyncWire], Awaitable[Any]]) -> Any:

@@ -38,7 +38,7 @@ _BRACKETS: Final = (
 
 @dataclass(frozen=True)
 class Address:
-    """One server. `options` are arguments of redis-py's connections; they are never shown."""
+    """One server. `options` are those of its connections: host, port, login, TLS. They are never shown."""
 
     kind: Kind
     shown: str
@@ -222,6 +222,15 @@ def chosen(url: str | None, environment: Mapping[str, str]) -> Address:
     if home := environment.get("DULY_HOME"):
         return _embedded(home)
     return replace(_embedded(".duly"), is_default=True)
+
+
+def with_credentials(address: Address, credentials: Any) -> Address:
+    """Return the address with a function that returns user and password for each new connection."""
+    if not callable(credentials):
+        raise UsageError(f"credentials must be a function, not {type(credentials).__name__}")
+    if address.kind in ("embedded", "memory"):
+        raise UsageError(f"credentials are for a server with a login, not for {address.shown}")
+    return replace(address, options={**address.options, "credentials": credentials})
 
 
 def _embedded(directory: str) -> Address:

@@ -4,9 +4,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Self, TypeVar
 
-from hiredis import pack_command
-
 from duly._core.keys import EVERY_PRIORITY, QueueKeys
+from duly._core.resp import Arg
 from duly._core.verbs import VERBS
 from duly._lua import Script
 
@@ -33,18 +32,6 @@ _ASKED: Final[Mapping[str, str]] = {
     "unregister": "unschedule",
 }
 """The user's name for what a script does, where the two differ."""
-
-Arg = bytes | str | int
-_pack: Final[Callable[[tuple[Arg, ...]], bytes]] = pack_command  # type: ignore[assignment]
-
-
-def packed(command: Sequence[Arg]) -> bytes:
-    """Write a command as the server reads it.
-
-    Numbers are written here. hiredis 3.5 ends the process with a segmentation fault when a signal handler raises (as
-    Ctrl-C does) while it writes one.
-    """
-    return _pack(tuple([b"%d" % arg if type(arg) is int else arg for arg in command]))
 
 
 class Call(Generic[T]):

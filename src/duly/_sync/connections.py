@@ -17,7 +17,8 @@ from duly._core.address import Address
 from duly._core.server import check_server, eviction_of, read_info
 from duly._sync import blocked_loop
 from duly._sync.ends import Ends
-from duly._sync.wire import Gate, Wire, in_thread
+from duly._sync.primitives import Gate, in_thread
+from duly._sync.wire import Wire
 from duly.errors import UsageError
 
 if TYPE_CHECKING:

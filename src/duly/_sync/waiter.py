@@ -6,14 +6,14 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from redis.exceptions import RedisError
-
 from duly._core import ops, patience
-from duly._core.call import Arg, Call
+from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
+from duly._core.resp import Arg, ReplyError
 from duly._sync.connections import Connections
 from duly._sync.ends import EndEntries
-from duly._sync.wire import UNREACHABLE, Wire, sleep
+from duly._sync.primitives import sleep
+from duly._sync.wire import UNREACHABLE, Wire
 
 _HELD_BACK_BY_A_PAUSE: Final[list[Arg]] = [b"EVAL", b"return 0", 0]
 """A script may write, so a server that pauses writes holds it back, and all later commands of its connection."""
@@ -72,7 +72,7 @@ class Waiter:
             if not wire.poll(seconds):
                 self.unblock(wire)
             reply = wire.finish()
-        except (*UNREACHABLE, RedisError):
+        except (UNREACHABLE, ReplyError):
             if wire is not None:
                 wire.close()
             sleep(min(seconds, patience.backoff(6, random.random)))
@@ -117,7 +117,7 @@ class Waiter:
 
     def cut(self, wire: Wire) -> None:
         """Disconnect a client on the server at once, so that the next token does not go to a closed connection."""
-        with contextlib.suppress(*UNREACHABLE, RedisError):
+        with contextlib.suppress(UNREACHABLE, ReplyError):
             self._on_other_connection(lambda other: other.ask([b"CLIENT", b"KILL", b"ID", wire.client_id]))
 
     def _on_other_connection(self, ask: Callable[[Wire], Any]) -> Any:

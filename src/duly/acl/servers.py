@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from redis.exceptions import ResponseError
-
+from duly._core.resp import ErrorReply
 from duly._core.server import read_info
 from duly.errors import UsageError
 
@@ -82,7 +81,7 @@ def _read_commands(wire: Any, commands: list[str]) -> Knowledge:
     names = commands if known.version >= _HAVE_SUBCOMMANDS else [name.partition("|")[0] for name in commands]
     try:
         answers = wire.ask([b"COMMAND", b"INFO", *names])
-    except ResponseError:  # the user may not run COMMAND INFO
+    except ErrorReply:  # the user may not run COMMAND INFO
         return known
     there = frozenset(name for name, answer in zip(commands, answers, strict=True) if answer)
     return Knowledge(known.name, known.version, there)

@@ -9,12 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from redis.exceptions import RedisError, ResponseError
-
 from duly._async.link import AsyncLink
 from duly._async.wire import UNREACHABLE, AsyncWire
 from duly._core import patience
-from duly._core.call import Arg
+from duly._core.resp import Arg, ErrorReply, ReplyError
 from duly.errors import DulyError
 
 _OVERDUE_AFTER: Final = 5.0
@@ -28,7 +26,7 @@ class BlockingCall:
         self._link = link
         self._on_change = on_change
         self._wire: AsyncWire | None = None
-        self._reading: asyncio.Task[Any] | None = None
+        self._reading: asyncio.Future[Any] | None = None
         self._ends_at = 0.0
         self._fails = 0
         self._is_backing_off = False
@@ -61,7 +59,7 @@ class BlockingCall:
             self._ends_at = time.monotonic() + seconds
             self._reading = await self._wire.begin(command)
             self._reading.add_done_callback(lambda _: self._on_change())
-        except (*UNREACHABLE, RedisError, DulyError):
+        except (UNREACHABLE, ReplyError, DulyError):
             await self._abandon()
 
     def reply(self) -> Any:
@@ -72,8 +70,8 @@ class BlockingCall:
         self._reading = None
         try:
             reply = reading.result()
-        except (*UNREACHABLE, RedisError, asyncio.CancelledError) as error:
-            self._is_refused = isinstance(error, ResponseError)
+        except (UNREACHABLE, ReplyError, asyncio.CancelledError) as error:
+            self._is_refused = isinstance(error, ErrorReply)
             self._has_failed = True
             self._back_off()
             return None
@@ -106,7 +104,7 @@ class BlockingCall:
         assert self._wire is not None
         try:
             await self._link.waiter.unblock(self._wire)
-        except (*UNREACHABLE, RedisError, DulyError):
+        except (UNREACHABLE, ReplyError, DulyError):
             await self._abandon()
 
     async def _abandon(self) -> None:

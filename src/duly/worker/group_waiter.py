@@ -13,8 +13,8 @@ from typing import Any
 
 from duly._async.link import AsyncLink
 from duly._async.memory import AsyncMemoryLink
-from duly._core.call import Arg
 from duly._core.publishing import parsed_id
+from duly._core.resp import Arg
 from duly.worker.blocking_call import BlockingCall
 from duly.worker.source import Source
 from duly.worker.wake_state import EntryId, WakeState, written_id
