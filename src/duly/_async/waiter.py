@@ -65,7 +65,7 @@ class AsyncWaiter:
         """Run a blocking command for up to `seconds`; None: no reply. `keys`: the queue whose token it may take."""
         wire = None
         try:
-            wire = await self._connections.take_waiting()
+            wire = await self._connections.pool.take_waiting()
             self._blocked[wire] = keys
             await wire.begin(command)
             if not await wire.poll(seconds):
@@ -86,7 +86,7 @@ class AsyncWaiter:
         finally:
             if wire is not None:
                 self._blocked.pop(wire, None)
-        self._connections.give_waiting(wire)
+        self._connections.pool.give_waiting(wire)
         return reply
 
     async def leave_all(self) -> None:
@@ -114,23 +114,14 @@ class AsyncWaiter:
         """
         command: list[Arg] = [b"CLIENT", b"UNBLOCK", wire.client_id]
         for tries in range(11):
-            is_ended = await self._on_other_connection(lambda other: other.ask_second(_HELD_BACK_BY_A_PAUSE, command))
+            is_ended = await self._connections.pool.ask(lambda other: other.ask_second(_HELD_BACK_BY_A_PAUSE, command))
             if is_ended or await wire.poll(0.001 * 2**tries):
                 break
 
     async def cut(self, wire: AsyncWire) -> None:
         """Disconnect a client on the server at once, so that the next token does not go to a closed connection."""
         with contextlib.suppress(UNREACHABLE, ReplyError):
-            await self._on_other_connection(lambda other: other.ask([b"CLIENT", b"KILL", b"ID", wire.client_id]))
-
-    async def _on_other_connection(self, ask: Callable[[AsyncWire], Awaitable[Any]]) -> Any:
-        """Run a command on another connection."""
-        async with self._connections.gate:
-            slot = self._connections.take()
-            try:
-                return await ask(await self._connections.opened(slot))
-            finally:
-                self._connections.give(slot)
+            await self._connections.pool.ask(lambda other: other.ask([b"CLIENT", b"KILL", b"ID", wire.client_id]))
 
     async def _leave(self, wire: AsyncWire | None, keys: QueueKeys | None) -> None:
         """Abort a wait, and wake the next consumer, since a token may have been taken."""

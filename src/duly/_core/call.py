@@ -34,6 +34,16 @@ _ASKED: Final[Mapping[str, str]] = {
 """The user's name for what a script does, where the two differ."""
 
 
+class CallStream:
+    """A stream of numbered calls, one at a time. A call keeps its stream and number on every try, on any node."""
+
+    __slots__ = ("name", "sequence")
+
+    def __init__(self, name: bytes, sequence: int = 0) -> None:
+        self.name: bytes = name
+        self.sequence: int = sequence
+
+
 class Call(Generic[T]):
     """One script call. Pure data: a link sends it, again if necessary.
 
@@ -78,11 +88,19 @@ class Call(Generic[T]):
         self.asked = asked
         return self
 
-    def command(self, verb: bytes, code: str | bytes, stream: bytes, sequence: int) -> list[Arg]:
+    def command(self, verb: bytes, code: str | bytes, stream: CallStream) -> list[Arg]:
         """Write the command: EVALSHA with the hash, or EVAL with the text."""
         keys = self.keys.of_script(self.script, self.digits)
         if self.extra_keys or self.keys.tail:
             keys = (*keys, *self.extra_keys, *self.keys.tail)
         if self.writes:
-            return [verb, code, len(keys) + 1, self.keys.call(stream), *keys, _SEQUENCE.pack(sequence), *self.args]
+            return [
+                verb,
+                code,
+                len(keys) + 1,
+                self.keys.call(stream.name),
+                *keys,
+                _SEQUENCE.pack(stream.sequence),
+                *self.args,
+            ]
         return [verb, code, len(keys), *keys, *self.args]

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from duly._core import outages, patience, replies, rights
 from duly._core.address import Address
-from duly._core.call import Call
+from duly._core.call import Call, CallStream
 from duly._core.keys import (
     GroupKeys,
     QueueKeys,
@@ -26,16 +26,19 @@ from duly._core.keys import (
     topic_pattern,
 )
 from duly._core.resp import Arg, ErrorReply, ReplyError
-from duly._sync.connections import Connections, Slot
+from duly._sync.connections import Connections
 from duly._sync.durability import missing_for
 from duly._sync.ends import Ends, EndWatch
+from duly._sync.pool import Pool
 from duly._sync.primitives import LEAVING_TIMEOUT, nothing_in_background, sleep, uninterrupted
 from duly._sync.waiter import Waiter
-from duly._sync.wire import REPLY_TIMEOUT, UNREACHABLE
+from duly._sync.wire import REPLY_TIMEOUT, UNREACHABLE, Wire
 from duly.errors import DulyError, QueueFull, ServerError, Unavailable
 from duly.options import Durable
 
 T = TypeVar("T")
+Ask = Callable[[Wire, CallStream], T]
+"""One try of a call: sends it on a connected wire, with the number of its stream."""
 
 _LOG: Final = logging.getLogger("duly")
 _CHECK_CREDENTIALS: Final = "Check user and password in the URL, redis://USER:PASSWORD@host"
@@ -49,14 +52,12 @@ class Link:
     """Sends calls to one server. Threads or tasks may share it like its app. It survives a fork."""
 
     def __init__(self, address: Address, *, patience: float, allow_eviction: bool) -> None:
-        self._shown = address.shown
         self._user = str(address.options.get("username") or "default")
         self._is_tls = address.kind == "tls"
         self.patience = patience
         """Seconds that a call retries while the server does not answer. Long-running programs may raise it."""
         self.connections: Connections = Connections(address, allow_eviction=allow_eviction)
         self.waiter: Waiter = Waiter(self.connections, self._carry)
-        self._is_down = False
         self.is_quiet = False
         """Whether outages are not logged, because another link of the program logs them."""
         self.on_return: Callable[[], object] | None = None
@@ -65,7 +66,7 @@ class Link:
     @property
     def is_down(self) -> bool:
         """Whether this link has logged an outage that has not ended yet."""
-        return self._is_down
+        return self.connections.pool.is_down
 
     @property
     def consumer(self) -> str:
@@ -90,46 +91,41 @@ class Link:
         carry it out twice, and sends the same reply (I6).
         """
         self.connections.rebind_loop()
-        slot = self.connections.take()
-        slot.sequence += 1
+        stream = self.connections.take_stream()
         answers: list[T] = []
         try:
-            reply = self._ask_until_answered(slot, call.title, lambda taken: self._ask(taken, call), gives_up=True)
+            reply = self._with_retry(call.title, lambda wire, _: self._ask(wire, stream, call))
             answers.append(call.decode(reply))
-            self.connections.give(slot)
+            self.connections.give_stream(stream)
             return answers[0]
         except DulyError:
-            self.connections.give(slot)
+            self.connections.give_stream(stream)
             raise
         except BaseException:
             with contextlib.suppress(Exception):  # the lease or a timeout ends it
-                answer = answers[0] if answers else call.decode(self._ask_before_leaving(slot, call))
+                answer = answers[0] if answers else call.decode(self._ask_before_leaving(stream, call))
                 if_interrupted(answer)
             raise
 
-    def _ask_before_leaving(self, slot: Slot, call: Call[Any]) -> Any:
-        """Send a call once more, with a short timeout, and close the connection."""
-        try:
-            slot.wire.close()  # a reply may be on its way
-            self.connections.opened(slot)
-            return self._ask(slot, call, LEAVING_TIMEOUT)
-        finally:
-            slot.wire.close()
+    def _ask_before_leaving(self, stream: CallStream, call: Call[Any]) -> Any:
+        """Send a call once more, with a short timeout. Its first connection is closed, with the unread reply."""
+        return self.connections.pool.ask(lambda wire: self._ask(wire, stream, call, LEAVING_TIMEOUT))
 
     def run_on(self, call: Call[T]) -> T:
         """Like `run_now`, but retry without a deadline. For workers.
 
         If a claim were abandoned and the server still carried it out, its messages would be leased without a consumer.
         """
-        return call.decode(self._with_retry(call.title, lambda slot: self._ask(slot, call), gives_up=False))
+        reply = self._with_retry(call.title, lambda wire, stream: self._ask(wire, stream, call), gives_up=False)
+        return call.decode(reply)
 
     def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:
         """Send a call and wait until it is durable. The second value is the reason if it is not, else empty."""
 
-        def ask(slot: Slot) -> tuple[Any, str]:
+        def ask(wire: Wire, stream: CallStream) -> tuple[Any, str]:
             # If the connection breaks in between, the call is repeated as well: WAIT covers only the writes of its
             # connection, and a recognised repeat writes.
-            return self._ask(slot, call), missing_for(slot.wire, durable)
+            return self._ask(wire, stream, call), missing_for(wire, durable)
 
         reply, missing = uninterrupted(self._with_retry(call.title, ask))
         return call.decode(reply), missing
@@ -157,7 +153,7 @@ class Link:
 
     def check_eviction(self) -> None:
         """Check again whether the server may evict keys, and log changes."""
-        self._with_retry("a check of the server", lambda slot: self.connections.check_eviction(slot.wire))
+        self._with_retry("a check of the server", lambda wire, _: self.connections.pool.check_eviction(wire))
 
     def queues(self, namespace: str) -> list[str]:
         """Return the names of the queues that were used."""
@@ -170,12 +166,12 @@ class Link:
     def _names(self, title: str, pattern: str, name_of: Callable[[bytes], str | None]) -> list[str]:
         """Scan all keys. They are few, since no key belongs to a single message."""
 
-        def scan(slot: Slot) -> list[str]:
+        def scan(wire: Wire, _: CallStream) -> list[str]:
             found: set[str | None] = set()
             cursor: Arg = 0
             while True:
                 command: list[Arg] = [b"SCAN", cursor, b"MATCH", pattern, b"COUNT", 1000]
-                cursor, page = slot.wire.ask(command)
+                cursor, page = wire.ask(command)
                 found.update(map(name_of, page))
                 if cursor == b"0":
                     return sorted(name for name in found if name is not None)
@@ -191,98 +187,98 @@ class Link:
         self.connections.close()
 
     def _carry(self, call: Call[Any]) -> Any:
-        return self._with_retry(call.title, lambda slot: self._ask(slot, call))
+        return self._with_retry(call.title, lambda wire, stream: self._ask(wire, stream, call))
 
-    def _with_retry(self, title: str, ask: Callable[[Slot], T], *, gives_up: bool = True) -> T:
-        """Take a slot, and ask until there is a reply or `patience` is over, with the same sequence number."""
-        connections = self.connections
-        connections.rebind_loop()
-        with connections.gate:
-            slot = connections.take()
-            slot.sequence += 1
-            try:
-                return self._ask_until_answered(slot, title, ask, gives_up=gives_up)
-            finally:
-                connections.give(slot)
+    def _with_retry(self, title: str, ask: Ask[T], *, gives_up: bool = True) -> T:
+        """Ask until there is a reply or `patience` is over, with the same sequence number."""
+        self.connections.rebind_loop()
+        failing_since, tries = 0.0, 0
+        stream: CallStream | None = None  # taken with the first permit, so that there are as few streams as permits
+        try:
+            while True:
+                pool = self.connections.pool
+                with pool.gate:
+                    wire = pool.take()
+                    try:
+                        if not wire.is_open:
+                            wire = pool.opened(wire)
+                        stream = stream or self.connections.take_stream()
+                        answer = ask(wire, stream)
+                    except UNREACHABLE as error:
+                        wire.close()
+                        trouble: Exception = error
+                    except ReplyError as error:
+                        self._handle(pool, wire, title, error)
+                        trouble = error
+                    else:
+                        if pool.is_down or outages.unanswered:
+                            self._note_up(pool)
+                        return answer
+                    finally:
+                        pool.give(wire)
+                now = time.monotonic()
+                failing_since = failing_since or now
+                if tries:  # one failure is not an outage: the server may have closed an idle connection
+                    self._note_down(pool, trouble, gives_up=gives_up)
+                if gives_up and now >= failing_since + self.patience:
+                    raise self._unavailable(pool, title, trouble, was_asked=stream is not None) from trouble
+                sleep(patience.backoff(tries, random.random))
+                tries += 1
+        finally:
+            if stream is not None:
+                self.connections.give_stream(stream)
 
-    def _ask_until_answered(self, slot: Slot, title: str, ask: Callable[[Slot], T], *, gives_up: bool) -> T:
-        failing_since, tries, was_asked = 0.0, 0, False
-        while True:
-            try:
-                if not slot.wire.is_open:
-                    self.connections.opened(slot)
-                was_asked = True
-                answer = ask(slot)
-            except UNREACHABLE as error:
-                slot.wire.close()
-                trouble: Exception = error
-            except ReplyError as error:
-                self._handle(slot, title, error)
-                trouble = error
-            else:
-                if self._is_down or outages.unanswered:
-                    self._note_up()
-                return answer
-            now = time.monotonic()
-            failing_since = failing_since or now
-            if tries:  # one failure is not an outage: the server may have closed an idle connection
-                self._note_down(trouble, gives_up=gives_up)
-            if gives_up and now >= failing_since + self.patience:
-                raise self._unavailable(title, trouble, was_asked=was_asked) from trouble
-            sleep(patience.backoff(tries, random.random))
-            tries += 1
-
-    def _ask(self, slot: Slot, call: Call[Any], timeout: float = REPLY_TIMEOUT) -> Any:
+    def _ask(self, wire: Wire, stream: CallStream, call: Call[Any], timeout: float = REPLY_TIMEOUT) -> Any:
         """Send a call once. If the server does not know the script, send its text."""
         script = call.script
         try:
-            return slot.wire.ask(call.command(b"EVALSHA", script.sha, slot.stream, slot.sequence), timeout)
+            return wire.ask(call.command(b"EVALSHA", script.sha, stream), timeout)
         except ErrorReply as error:
             if replies.trouble_of(error) != "noscript":
                 raise
-            return slot.wire.ask(call.command(b"EVAL", script.text, slot.stream, slot.sequence), timeout)
+            return wire.ask(call.command(b"EVAL", script.text, stream), timeout)
 
-    def _handle(self, slot: Slot, title: str, error: ReplyError) -> None:
+    def _handle(self, pool: Pool, wire: Wire, title: str, error: ReplyError) -> None:
         """Return if the call may be retried; raise the matching exception otherwise."""
         if replies.is_denied(error):
-            raise self._denied(title, error) from error
+            raise self._denied(pool, title, error) from error
         trouble = replies.trouble_of(error)
         if trouble == "full":
             raise QueueFull(
-                f"{self._shown} is at maxmemory: {title} was refused and nothing was written. Let consumers drain it, "
+                f"{pool.shown} is at maxmemory: {title} was refused and nothing was written. Let consumers drain it, "
                 "or raise maxmemory"
             ) from error
         if trouble == "reconnect":
-            slot.wire.close()
+            wire.close()
         elif trouble != "retry":
             advice = f" {_FEWER_DATABASES}" if "DB index" in str(error) else ""
             raise ServerError(
-                f"{title} failed on {self._shown}: {_ended(error) if advice else error}{advice}"
+                f"{title} failed on {pool.shown}: {_ended(error) if advice else error}{advice}"
             ) from error
 
-    def _denied(self, title: str, error: ReplyError) -> ServerError:
+    def _denied(self, pool: Pool, title: str, error: ReplyError) -> ServerError:
         if isinstance(error, ErrorReply) and error.refuses_login:
-            return ServerError(f"{self._shown} refused the connection: {_ended(error)} {_CHECK_CREDENTIALS}")
+            return ServerError(f"{pool.shown} refused the connection: {_ended(error)} {_CHECK_CREDENTIALS}")
         advice = rights.advice(title, self._user, str(error))
-        return ServerError(f"{title} failed on {self._shown}: {_ended(error)} {advice}")
+        return ServerError(f"{title} failed on {pool.shown}: {_ended(error)} {advice}")
 
-    def _note_down(self, trouble: Exception, *, gives_up: bool) -> None:
-        if not self._is_down and not self.is_quiet:
-            self._is_down = True
-            if not outages.begin(self._shown):
+    def _note_down(self, pool: Pool, trouble: Exception, *, gives_up: bool) -> None:
+        if not pool.is_down and not self.is_quiet:
+            pool.is_down = True
+            if not outages.begin(pool.shown):
                 return
             until = f"for up to {self.patience:g} s" if gives_up else "until it does"
-            _LOG.warning("%s does not answer, retrying %s: %s", self._shown, until, _described(trouble))
+            _LOG.warning("%s does not answer, retrying %s: %s", pool.shown, until, _described(trouble))
 
-    def _note_up(self) -> None:
-        self._is_down = False
-        if not outages.end(self._shown):
+    def _note_up(self, pool: Pool) -> None:
+        pool.is_down = False
+        if not outages.end(pool.shown):
             return
-        _LOG.info("%s answers again", self._shown)
+        _LOG.info("%s answers again", pool.shown)
         if self.on_return is not None:
             self.on_return()
 
-    def _unavailable(self, title: str, trouble: Exception, *, was_asked: bool) -> Unavailable:
+    def _unavailable(self, pool: Pool, title: str, trouble: Exception, *, was_asked: bool) -> Unavailable:
         outcome = f"{title} may or may not have been carried out" if was_asked else f"{title} was not carried out"
         advice = ""
         if was_asked and " on topic " in title and title.startswith(("publish", "send")):
@@ -291,7 +287,7 @@ class Link:
             advice = ". Send again with the same id= or dedup= if the message must not be stored twice"
         tls = ", and that it speaks TLS on this port (redis:// is without)" if self._is_tls and not was_asked else ""
         return Unavailable(
-            f"{self._shown} did not answer within {self.patience:g} s ({_described(trouble)}): {outcome}. "
+            f"{pool.shown} did not answer within {self.patience:g} s ({_described(trouble)}): {outcome}. "
             f"Check that the server runs and can be reached{tls}{advice}"
         )
 

@@ -66,7 +66,7 @@ class Waiter:
         """Run a blocking command for up to `seconds`; None: no reply. `keys`: the queue whose token it may take."""
         wire = None
         try:
-            wire = self._connections.take_waiting()
+            wire = self._connections.pool.take_waiting()
             self._blocked[wire] = keys
             wire.begin(command)
             if not wire.poll(seconds):
@@ -83,7 +83,7 @@ class Waiter:
         finally:
             if wire is not None:
                 self._blocked.pop(wire, None)
-        self._connections.give_waiting(wire)
+        self._connections.pool.give_waiting(wire)
         return reply
 
     def leave_all(self) -> None:
@@ -111,23 +111,14 @@ class Waiter:
         """
         command: list[Arg] = [b"CLIENT", b"UNBLOCK", wire.client_id]
         for tries in range(11):
-            is_ended = self._on_other_connection(lambda other: other.ask_second(_HELD_BACK_BY_A_PAUSE, command))
+            is_ended = self._connections.pool.ask(lambda other: other.ask_second(_HELD_BACK_BY_A_PAUSE, command))
             if is_ended or wire.poll(0.001 * 2**tries):
                 break
 
     def cut(self, wire: Wire) -> None:
         """Disconnect a client on the server at once, so that the next token does not go to a closed connection."""
         with contextlib.suppress(UNREACHABLE, ReplyError):
-            self._on_other_connection(lambda other: other.ask([b"CLIENT", b"KILL", b"ID", wire.client_id]))
-
-    def _on_other_connection(self, ask: Callable[[Wire], Any]) -> Any:
-        """Run a command on another connection."""
-        with self._connections.gate:
-            slot = self._connections.take()
-            try:
-                return ask(self._connections.opened(slot))
-            finally:
-                self._connections.give(slot)
+            self._connections.pool.ask(lambda other: other.ask([b"CLIENT", b"KILL", b"ID", wire.client_id]))
 
     def _leave(self, wire: Wire | None, keys: QueueKeys | None) -> None:
         """Abort a wait, and wake the next consumer, since a token may have been taken."""

@@ -68,12 +68,8 @@ def ask(app: Any, commands: Iterable[str]) -> Knowledge:
     link = app._link
     if app._address.kind == "memory":
         raise UsageError("memory:// has no users: name a server by --url, or its version by --server")
-    with link.connections.gate:
-        slot = link.connections.take()
-        try:
-            return _read_commands(link.connections.opened(slot), list(commands))
-        finally:
-            link.connections.give(slot)
+    known: Knowledge = link.connections.pool.ask(lambda wire: _read_commands(wire, list(commands)))
+    return known
 
 
 def _read_commands(wire: Any, commands: list[str]) -> Knowledge:

@@ -55,7 +55,7 @@ class BlockingCall:
         """Send a command that the server answers within `seconds`."""
         try:
             if self._wire is None or not self._wire.is_open:
-                self._wire = await self._link.connections.take_waiting()
+                self._wire = await self._link.connections.pool.take_waiting()
             self._ends_at = time.monotonic() + seconds
             self._reading = await self._wire.begin(command)
             self._reading.add_done_callback(lambda _: self._on_change())

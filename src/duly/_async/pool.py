@@ -1,0 +1,190 @@
+"""The connections to one node: opened when needed, reused, used by one caller at a time.
+
+Permits, the check of the server and the state "is down" belong to a node as well, so that a node that does not answer
+delays no call to another.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from duly._async.primitives import Gate
+from duly._async.wire import AsyncWire
+from duly._core.server import check_server, eviction_of, read_info
+from duly.errors import UsageError
+
+T = TypeVar("T")
+
+_LOG: Final = logging.getLogger("duly")
+_MAX_CALLS_AT_ONCE: Final = 32
+_CHECK_EVICTION_EVERY: Final = 60.0
+"""Seconds after which a new connection checks again whether the server may evict keys."""
+_CLOSE_AFTER: Final = 60.0
+"""Seconds of idle time after which a connection is closed, when another call ends."""
+
+
+class AsyncPool:
+    """Wires for calls, and wires for blocking waits. `gate` limits the number of concurrent calls."""
+
+    def __init__(
+        self,
+        shown: str,
+        make_wire: Callable[[], AsyncWire],
+        ensure_server: Callable[[], Awaitable[None]],
+        *,
+        allow_eviction: bool,
+    ) -> None:
+        self.shown = shown
+        """The node in logs and errors."""
+        self.gate: Gate = Gate(_MAX_CALLS_AT_ONCE)
+        self.is_checked: bool = False
+        """Whether the node was reached and passed the check."""
+        self.is_down: bool = False
+        """Whether an outage was logged that has not ended yet."""
+        self._make_wire = make_wire
+        self._ensure_server = ensure_server
+        self._allow_eviction = allow_eviction
+        self._check_eviction_at = 0.0
+        self._may_evict = False
+        self._free: list[AsyncWire] = []
+        """The wire that was used last is at the end, and is reused first."""
+        self._waiting: list[AsyncWire] = []
+        self._is_closed = False
+
+    def take(self) -> AsyncWire:
+        """Take a wire for a call. It may be closed: see `opened`."""
+        self._check_open()
+        return _popped(self._free) or self._make_wire()
+
+    def give(self, wire: AsyncWire) -> None:
+        """Put a wire back. One that was closed is dropped."""
+        self._keep(wire, self._free)
+
+    async def opened(self, wire: AsyncWire) -> AsyncWire:
+        """Return a wire that is connected: this one, or a new one. The first connection checks the server."""
+        if wire.is_open:
+            return wire
+        await self._ensure_server()
+        wire = self._make_wire()
+        await wire.open()
+        if not self.is_checked:
+            await self._check_server(wire)
+        elif time.monotonic() >= self._check_eviction_at:
+            await self.check_eviction(wire)
+        return wire
+
+    async def ask(self, ask: Callable[[AsyncWire], Awaitable[T]]) -> T:
+        """Use a connected wire once, without a retry."""
+        async with self.gate:
+            wire = self.take()
+            try:
+                wire = await self.opened(wire)
+                return await ask(wire)
+            finally:
+                self.give(wire)
+
+    async def _check_server(self, wire: AsyncWire) -> None:
+        """Check the server. If the check fails, close the connection, so that the next call does not use it."""
+        try:
+            info = read_info(await wire.ask([b"INFO"]))
+            check_server(info, self.shown, allow_eviction=self._allow_eviction)
+        except BaseException:
+            await wire.close()
+            raise
+        self.is_checked = True
+        self._check_eviction_at = time.monotonic() + _CHECK_EVICTION_EVERY
+
+    async def check_eviction(self, wire: AsyncWire) -> None:
+        """Log if the server may evict keys since the last check, and if it no longer may.
+
+        Calls are not refused, since leased messages have to be settled.
+        """
+        self._check_eviction_at = time.monotonic() + _CHECK_EVICTION_EVERY
+        if self._allow_eviction:
+            return
+        danger = eviction_of(read_info(await wire.ask([b"INFO", b"memory"])), self.shown)
+        may_evict, self._may_evict = self._may_evict, bool(danger)
+        if danger and not may_evict:
+            _LOG.error("%s", danger)
+        elif may_evict and not danger:
+            _LOG.warning("%s no longer evicts keys", self.shown)
+
+    async def take_waiting(self) -> AsyncWire:
+        """Take a connection for a blocking command. Its client id is known."""
+        self._check_open()
+        wire = _popped(self._waiting)
+        if wire is not None and wire.is_open:
+            return wire
+        await self._ensure_server()
+        wire = self._make_wire()
+        try:
+            await wire.open()
+            wire.client_id = await wire.ask([b"CLIENT", b"ID"])
+        except BaseException:
+            await wire.close()
+            raise
+        return wire
+
+    def give_waiting(self, wire: AsyncWire) -> None:
+        """Put a connection for blocking commands back. One that was closed is dropped."""
+        self._keep(wire, self._waiting)
+
+    async def aclose(self) -> None:
+        """Close all connections. Those in use are closed when they are put back."""
+        self._is_closed = True
+        for wires in (self._free, self._waiting):
+            while wire := _popped(wires):
+                await wire.close()
+
+    def abandon(self) -> None:
+        """Drop all connections that are not in use, from any thread."""
+        for wires in (self._free, self._waiting):
+            while wire := _popped(wires):
+                wire.abandon()
+
+    def disown(self) -> list[list[AsyncWire]]:
+        """Return all connections, and forget them without closing them."""
+        owned = [self._free, self._waiting]
+        self._free, self._waiting = [], []
+        return owned
+
+    def mark_closed(self) -> None:
+        """Refuse new calls."""
+        self._is_closed = True
+
+    def _keep(self, wire: AsyncWire, spare: list[AsyncWire]) -> None:
+        if self._is_closed:
+            wire.abandon()
+        if not wire.is_open:
+            return
+        now = wire.idle_since = time.monotonic()
+        if spare and (idle := _popped_idle(spare, now)):
+            idle.abandon()
+        spare.append(wire)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError(f"the app on {self.shown} is closed: open another one")
+
+
+def _popped(spare: list[T]) -> T | None:
+    """Pop an item, or return None. Threads share the list, so a check before the pop would not be enough."""
+    try:
+        return spare.pop()
+    except IndexError:
+        return None
+
+
+def _popped_idle(spare: list[AsyncWire], now: float) -> AsyncWire | None:
+    """Pop the wire that was idle longest, if it was idle long enough. Threads share the list."""
+    try:
+        if now - spare[0].idle_since < _CLOSE_AFTER:
+            return None
+        oldest = spare.pop(0)
+    except IndexError:
+        return None
+    if now - oldest.idle_since >= _CLOSE_AFTER:
+        return oldest
+    spare.insert(0, oldest)  # another thread took the wire that was checked
+    return None
