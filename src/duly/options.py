@@ -62,17 +62,28 @@ UNCHANGED: Final = Unchanged()
 
 
 def checked_name(name: object, what: str = "queue") -> str:
-    """Return `name` if it may be part of a key; raise InvalidName otherwise."""
-    if not isinstance(name, str) or not is_name(name):
+    """Return `name` if it may be part of a key; raise InvalidName otherwise.
+
+    A namespace may be in braces, as in "{shop}". Then all of its keys share a slot of a cluster.
+    """
+    if not isinstance(name, str) or not is_name(_without_braces(name) if what == "namespace" else name):
         raise InvalidName(
             f"{name!r} is not a {what} name: use 1 to 128 ASCII letters (a-z, A-Z), digits, '.', '_' or '-', "
-            f"beginning with a letter or digit{_hint_of(name) if what == 'queue' else ''}"
+            f"beginning with a letter or digit{_hint_of(name, what)}"
         )
     return name
 
 
-def _hint_of(name: object) -> str:
-    """Return a hint for a name like "events/archive", which workers and logs use for a group."""
+def _without_braces(name: str) -> str:
+    return name[1:-1] if name[:1] == "{" and name[-1:] == "}" else name
+
+
+def _hint_of(name: object, what: str) -> str:
+    """Return a hint for a name like "events/archive", which workers and logs use for a group, or for a namespace."""
+    if what == "namespace":
+        return ". Braces around all of it, as in '{shop}', keep its keys on one node of a cluster"
+    if what != "queue":
+        return ""
     topic, slash, group = name.partition("/") if isinstance(name, str) else ("", "", "")
     return f". A group of a topic is app.topic({topic!r}).group({group!r})" if slash and is_name(topic) else ""
 

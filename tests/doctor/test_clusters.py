@@ -1,5 +1,7 @@
 """Clusters, and servers that may become one: calls work or fail as the report states."""
 
+import asyncio
+
 import pytest
 import redis
 from redis.crc import key_slot
@@ -115,6 +117,43 @@ def test_a_node_with_all_slots_refuses_only_calls_over_several(kind: Kind) -> No
             client.blpop(["duly:{orders}:wake", "duly:{bills}:wake"], timeout=1)  # like a worker that waits for both
         with app.lock("stock"):
             assert sorted(app.queues()) == ["bills", "orders"]
+
+
+def test_a_namespace_in_braces_is_in_one_slot(kind: Kind) -> None:
+    with one_node(kind) as server, duly.Duly(server.url, namespace="{shop}") as app:
+        fill(app)
+        orders, bills = app.queue("orders"), app.queue("bills")
+        (first,) = orders.receive(wait=0)
+        first.commit(send=[(bills, "x")], publish=[(app.topic("events"), "x")], redis=[("INCR", "stock:{shop}:1")])
+        orders.send("dead")
+        (second,) = orders.receive(wait=0)
+        second.reject("no")
+        assert orders.redrive(to="bills") == 1
+        with app.lock("stock"):
+            report, scan = examine(app), scanned(app)
+
+    assert report.ok
+    assert report.finding("slots").verdict == report.finding("orphans").verdict == "ok"
+    assert report.finding("slots").found.startswith("each of 5 queues, topics, locks and registries")
+    assert set(slots_of(scan.owners)) == {"bills", "orders", "topic events", "~lock:stock", "~schedules"}
+    assert set.union(*slots_of(scan.owners).values()) == {key_slot(b"shop")}
+    assert scan.unknown_keys == []
+
+
+async def test_a_worker_of_many_queues_in_braces_is_woken(kind: Kind) -> None:
+    handled = asyncio.Queue[str]()
+
+    async def handle(body: str) -> None:
+        handled.put_nowait(body)
+
+    with one_node(kind) as server:
+        async with duly.AsyncDuly(server.url, namespace="{shop}") as app:
+            for name in ("orders", "bills"):
+                app.queue(name).handler(handle)
+            async with duly.Worker(app):
+                for name in ("orders", "bills", "orders"):
+                    await app.queue(name).send(name)
+                    assert await asyncio.wait_for(handled.get(), 30) == name
 
 
 def test_one_of_two_nodes_has_its_own_queues_and_no_others(kind: Kind) -> None:

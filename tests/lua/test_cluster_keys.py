@@ -11,7 +11,17 @@ import pytest
 from duly import _lua
 from duly._core import ops, topic_ops
 from duly._core.call import Call
-from duly._core.keys import EVERY_PRIORITY, GroupKeys, QueueKeys, TopicKeys
+from duly._core.keys import (
+    EVERY_PRIORITY,
+    GroupKeys,
+    LockKeys,
+    OnceKeys,
+    ProbeKeys,
+    QueueKeys,
+    RegistryKeys,
+    ScheduleKeys,
+    TopicKeys,
+)
 from duly.options import Keep
 from tests.conftest import need
 from tests.lua.harness import A_WEEK, STREAM, Group, Queue, Refused, Topic, Wire
@@ -76,6 +86,23 @@ def test_all_keys_of_a_topic_and_its_groups_are_in_one_slot(cluster_wire: Wire, 
     assert {cluster_wire.run("CLUSTER", "KEYSLOT", key) for key in named} == {
         cluster_wire.run("CLUSTER", "KEYSLOT", f"@{name}")
     }
+
+
+EVENTS = TopicKeys("duly", "events")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        QueueKeys("duly", "orders"), EVENTS, GroupKeys(EVENTS, "a", frees=True), LockKeys("duly", "a{b}c"),
+        OnceKeys("duly", "{x"), RegistryKeys("duly"), ScheduleKeys("duly"), ProbeKeys("duly"),
+        QueueKeys("{shop}", "orders"), TopicKeys("{shop}", "events"), LockKeys("{shop}", "}{"),
+    ],
+    ids=lambda keys: keys.prefix.decode(),
+)  # fmt: skip
+def test_the_slot_of_keys_is_that_of_the_server(cluster_wire: Wire, keys: QueueKeys) -> None:
+    for key in (keys.key("meta"), keys.call(b"stream"), *keys.tail):
+        assert keys.slot == cluster_wire.run("CLUSTER", "KEYSLOT", key)
 
 
 @pytest.fixture(scope="module", params=SCRIPT_SERVERS)

@@ -1,17 +1,27 @@
 """The address of the server: parse URLs, and hide credentials."""
 
+import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from duly._core.topology import Node
 from duly.errors import UsageError
 
 Kind = Literal["tcp", "tls", "unix", "embedded", "memory"]
+Topology = Literal["single", "sentinel", "cluster"]
 
 _PLAIN: Final[Mapping[str, Kind]] = {"redis": "tcp", "valkey": "tcp", "rediss": "tls", "valkeys": "tls", "unix": "unix"}
-_LATER: Final = ("redis+sentinel", "valkey+sentinel", "redis+cluster", "valkey+cluster")
+_LISTING: Final[Mapping[str, tuple[Kind, Topology]]] = {
+    f"{plain}+{topology}": (_PLAIN[plain], topology)
+    for plain in ("redis", "valkey", "rediss", "valkeys")
+    for topology in ("sentinel", "cluster")
+}
+"""The schemes of addresses that list several hosts."""
+_PORTS: Final[Mapping[Topology, int]] = {"single": 6379, "sentinel": 26379, "cluster": 6379}
 _QUERY: Final[Mapping[str, type]] = {
     "db": int,
     "client_name": str,
@@ -21,6 +31,7 @@ _QUERY: Final[Mapping[str, type]] = {
     "ssl_cert_reqs": str,
     "ssl_check_hostname": bool,
 }
+_OF_SENTINELS: Final[Mapping[str, type]] = {"sentinel_username": str, "sentinel_password": str}
 _FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "ssl_cert_reqs": ("required", "optional", "none"),
@@ -36,11 +47,22 @@ _BRACKETS: Final = (
 )
 
 
+_PARTS: Final = re.compile(r"([^/?#]*)([^?#]*)\??([^#]*)#?(.*)", re.DOTALL)
+"""The hosts with user and password, the path, the query and the fragment of an address, after its `://`."""
+_HOST: Final = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([^:]*))?")
+"""A host, an IPv6 address in brackets, and a port."""
+_HOST_NAME: Final = re.compile(rb"[A-Za-z0-9._-]+")
+
+
 @dataclass(frozen=True)
 class Address:
-    """One server. `options` are those of its connections: host, port, login, TLS. They are never shown."""
+    """One server, or all servers of a sentinel service or a cluster. `options` and `sentinel_options` are never shown.
+
+    With several servers, `options` are for connections to any node that stores data, without a host and a port.
+    """
 
     kind: Kind
+    """How to connect. To nodes and sentinels alike."""
     shown: str
     """The address for logs and errors, without user, password and query."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -48,14 +70,19 @@ class Address:
     """The directory of an embedded server, or the name of an in-process store."""
     is_default: bool = False
     """Whether it is the embedded server in ./.duly, because neither the program nor the environment names one."""
+    topology: Topology = "single"
+    seeds: tuple[Node, ...] = ()
+    """The sentinels to ask for the primary, or the nodes to ask for the others of their cluster."""
+    service: str = ""
+    """The name that sentinels have for the primary."""
+    sentinel_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """As `options`, for connections to sentinels."""
 
 
 def parse(url: Any) -> Address:
     """Parse the URL of a server."""
     parts = _split(url)
     scheme = parts.scheme
-    if scheme in _LATER:
-        raise UsageError(f"{scheme}:// is not built yet: this version connects to one server")
     if scheme == "memory":
         name = parts.netloc.rpartition("@")[2]
         return Address("memory", f"memory://{name}", place=name)
@@ -64,11 +91,11 @@ def parse(url: Any) -> Address:
         if not directory:
             raise UsageError("embedded:// needs a directory: embedded:///var/lib/duly or embedded://./data")
         return _embedded(directory)
-    if scheme not in _PLAIN:
+    if scheme not in _PLAIN and scheme not in _LISTING:
         known = ", ".join([*_PLAIN, "embedded", "memory"])
         raise UsageError(f"{scheme}:// is not known: use one of {known}")
     try:
-        return _server(scheme, parts)
+        return _several(scheme, parts) if scheme in _LISTING else _server(scheme, parts)
     except _Unreadable as error:
         raise UsageError(f"the {scheme}:// address cannot be read: {error}") from None
 
@@ -77,6 +104,9 @@ def _split(url: Any) -> SplitResult:
     text = url.strip() if isinstance(url, str) else ""
     if text.startswith(_QUOTES):
         raise UsageError("the server address begins with a quotation mark: remove the quotes around it")
+    scheme, _, rest = text.partition("://")
+    if scheme.lower() in _LISTING and (found := _PARTS.fullmatch(rest)):  # `urlsplit` refuses some lists of hosts
+        return SplitResult(scheme.lower(), *found.groups())
     try:
         parts = urlsplit(text)
     except ValueError:
@@ -97,7 +127,12 @@ class _Unreadable(Exception):
 def _server(scheme: str, parts: SplitResult) -> Address:
     kind = _PLAIN[scheme]
     _check_signs(kind, parts)
-    options = {**_query_options(kind, parts.query), **_credentials(parts)}
+    if kind != "unix" and "," in _hosts_of(parts):
+        raise _Unreadable(
+            "it names several hosts: use redis+cluster://host1:7000,host2:7001 for the nodes of a cluster, or "
+            "redis+sentinel://host1:26379,host2:26379/mymaster for sentinels"
+        )
+    options = {**_query_options(scheme, kind, parts.query), **_credentials(parts)}
     if kind == "unix":
         options["path"] = unquote(parts.path)
         shown = f"unix://{options['path']}"
@@ -112,8 +147,83 @@ def _server(scheme: str, parts: SplitResult) -> Address:
     return Address(kind, shown, options)
 
 
+def _several(scheme: str, parts: SplitResult) -> Address:
+    kind, topology = _LISTING[scheme]
+    _check_signs(kind, parts)
+    options = {**_query_options(scheme, kind, parts.query), **_credentials(parts)}
+    seeds = tuple(dict.fromkeys(_seed(text, topology) for text in _hosts_of(parts).split(",")))
+    shown = f"{scheme}://{','.join(map(str, seeds))}"
+    if topology == "cluster":
+        _check_database_of_cluster(parts, options.pop("db", 0))
+        return Address(kind, shown, options, topology=topology, seeds=seeds)
+    service, database = _service_of(parts), options.get("db", 0)
+    shown += f"/{service}?db={database}" if database else f"/{service}"
+    at_sentinels = _checked_credentials(options.pop("sentinel_username", ""), options.pop("sentinel_password", ""))
+    at_sentinels |= {name: value for name, value in options.items() if name.startswith("ssl_")}
+    return Address(kind, shown, options, topology=topology, seeds=seeds, service=service, sentinel_options=at_sentinels)
+
+
+def _check_database_of_cluster(parts: SplitResult, asked: int) -> None:
+    if asked or parts.path.strip("/") not in ("", "0"):
+        raise UsageError(
+            "a cluster has database 0 only, and no service name: write redis+cluster://host1:7000,host2:7001"
+        )
+
+
+def _service_of(parts: SplitResult) -> str:
+    service = unquote(parts.path.strip("/"))
+    if not service:
+        raise _Unreadable(
+            "it lacks the name that the sentinels have for the primary, as in redis+sentinel://host1,host2/mymaster"
+        )
+    if "/" in service:
+        raise _Unreadable("there is a second slash after the name of the service: give the database as ?db=0")
+    if not service.isprintable():
+        raise _Unreadable("the name of the service has a character that is not allowed")
+    return service
+
+
+def _hosts_of(parts: SplitResult) -> str:
+    return parts.netloc.rpartition("@")[2] or "localhost"
+
+
+def _seed(text: str, topology: Topology) -> Node:
+    """Read one of several hosts."""
+    found = _HOST.fullmatch(text)
+    if found is None:
+        raise _Unreadable(_BRACKETS)
+    host, port = found.groups()
+    if not host:
+        raise _Unreadable(f"between two commas, or after one, there is no host name; {_ESCAPES}")
+    return Node(_ipv6(host[1:-1]) if host[0] == "[" else _host_name(host), _port(port or str(_PORTS[topology])))
+
+
+def _ipv6(text: str) -> str:
+    try:
+        return str(ipaddress.IPv6Address(unquote(text)))
+    except ValueError:
+        raise _Unreadable(_BRACKETS) from None
+
+
+def _host_name(text: str) -> str:
+    host = _checked_host(unquote(text).lower())
+    if not _HOST_NAME.fullmatch(host.encode("idna")):
+        raise _Unreadable(f"the host name has a character that is not allowed; {_ESCAPES}")
+    return host
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 5 and 1 <= int(text) <= 65535):
+        raise _wrong_port()
+    return int(text)
+
+
 def _credentials(parts: SplitResult) -> dict[str, str]:
-    given = {"username": unquote(parts.username or ""), "password": unquote(parts.password or "")}
+    return _checked_credentials(unquote(parts.username or ""), unquote(parts.password or ""))
+
+
+def _checked_credentials(username: str, password: str) -> dict[str, str]:
+    given = {"username": username, "password": password}
     try:
         "".join(given.values()).encode()
     except UnicodeEncodeError:
@@ -138,7 +248,10 @@ def _ended_by(sign: str) -> _Unreadable:
 
 
 def _host_of(parts: SplitResult) -> str:
-    host = unquote(parts.hostname or "localhost")
+    return _checked_host(unquote(parts.hostname or "localhost"))
+
+
+def _checked_host(host: str) -> str:
     try:
         host.encode("idna")  # as name resolution does
     except UnicodeError:
@@ -148,12 +261,16 @@ def _host_of(parts: SplitResult) -> str:
 
 def _port_of(parts: SplitResult) -> int:
     try:
-        port = 6379 if parts.port is None else parts.port
+        port = _PORTS["single"] if parts.port is None else parts.port
     except ValueError:
         port = 0
     if not port:
-        raise _Unreadable(f"the port must be a number from 1 to 65535, as in {_EXAMPLE}; {_ESCAPES}")
+        raise _wrong_port()
     return port
+
+
+def _wrong_port() -> _Unreadable:
+    return _Unreadable(f"the port must be a number from 1 to 65535, as in {_EXAMPLE}; {_ESCAPES}")
 
 
 def _database_of(parts: SplitResult, asked: int | None) -> int:
@@ -171,24 +288,34 @@ def _number(text: str, what: str) -> int:
     return int(text)
 
 
-def _query_options(kind: Kind, query: str) -> dict[str, Any]:
+def _query_options(scheme: str, kind: Kind, query: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True):
-        if name not in _QUERY and "@" in query:
+    _, plus, topology = scheme.partition("+")
+    known = {**_QUERY, **_OF_SENTINELS} if topology == "sentinel" else _QUERY
+    for name, value in parse_qsl(query.replace("+", "%2B"), keep_blank_values=True):  # + means itself
+        if name in _OF_SENTINELS and name not in known:
+            raise _Unreadable(f"?{name}= is for sentinels: use redis+sentinel:// or valkey+sentinel://")
+        if name not in known and "@" in query:
             raise _ended_by("?")
-        if name not in _QUERY:
-            shown = f"?{name}=" if name.isidentifier() else "the text after the question mark"  # it may be a password
-            raise UsageError(f"{shown} is not known in a server address: use {', '.join(_QUERY)}")
+        if name not in known:
+            raise UsageError(f"{_shown_name(name, query)} is not known in a server address: use {', '.join(known)}")
         if name.startswith("ssl_") and kind != "tls":
-            raise _Unreadable(f"?{name}= is for TLS: use rediss:// or valkeys://")
+            raise _Unreadable(f"?{name}= is for TLS: use rediss{plus}{topology}:// or valkeys{plus}{topology}://")
         options[name] = _option(name, value)
     if "ssl_keyfile" in options and "ssl_certfile" not in options:
         raise _Unreadable("?ssl_keyfile= is the key of a certificate: pass ssl_certfile= as well")
     return options
 
 
+def _shown_name(name: str, query: str) -> str:
+    """Show the name of an unknown option, unless it may be a part of a password."""
+    if "sentinel_password" in query:
+        return "a text after the question mark (in a password, write & as %26)"
+    return f"?{name}=" if name.isidentifier() else "the text after the question mark"
+
+
 def _option(name: str, text: str) -> Any:
-    if _QUERY[name] is int:
+    if _QUERY.get(name) is int:
         return _number(text, f"?{name}=")
     if name in _FILES:
         return _readable_file(name, text)
@@ -213,10 +340,10 @@ def _readable_file(name: str, file: str) -> str:
 def chosen(url: str | None, environment: Mapping[str, str]) -> Address:
     """Choose the server: the given URL, else DULY_URL, else the embedded one in DULY_HOME or ./.duly."""
     if url is not None:
-        return parse(url)
+        return _supported(parse(url))
     if named := environment.get("DULY_URL"):
         try:
-            return parse(named)
+            return _supported(parse(named))
         except UsageError as error:
             raise UsageError(f"DULY_URL: {error}") from error.__cause__
     if home := environment.get("DULY_HOME"):
@@ -231,6 +358,14 @@ def with_credentials(address: Address, credentials: Any) -> Address:
     if address.kind in ("embedded", "memory"):
         raise UsageError(f"credentials are for a server with a login, not for {address.shown}")
     return replace(address, options={**address.options, "credentials": credentials})
+
+
+def _supported(address: Address) -> Address:
+    """Refuse an address that the client cannot open yet."""
+    if address.topology != "single":
+        scheme = address.shown.partition("://")[0]
+        raise UsageError(f"{scheme}:// is not built yet: this version connects to one server")
+    return address
 
 
 def _embedded(directory: str) -> Address:

@@ -6,6 +6,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from duly._core.keys import EVERY_PRIORITY, QueueKeys
 from duly._core.resp import Arg
+from duly._core.topology import slot_of
 from duly._core.verbs import VERBS
 from duly._lua import Script
 
@@ -87,6 +88,10 @@ class Call(Generic[T]):
         """Mark this call as a step of another method that the user has called."""
         self.asked = asked
         return self
+
+    def is_in_one_slot(self) -> bool:
+        """Return whether a cluster accepts the call: all of its keys are in the slot of its queue."""
+        return all(slot_of(key) == self.keys.slot for key in self.extra_keys)
 
     def command(self, verb: bytes, code: str | bytes, stream: CallStream) -> list[Arg]:
         """Write the command: EVALSHA with the hash, or EVAL with the text."""

@@ -1,12 +1,14 @@
 """The names of all keys. No other module makes them.
 
-All keys of a queue share its hash tag, so that a script may use them together on a cluster.
+All keys of a queue share its hash tag, so that a script may use them together on a cluster. The first braces of a key
+are its hash tag: in a namespace like `{shop}`, all keys share that of the namespace.
 """
 
 import re
 from typing import ClassVar, Final
 
 from duly import _lua
+from duly._core.topology import slot_of
 from duly._lua import Kind, Script
 from duly._lua.keys import OF_THE_TOPIC
 from duly.options import is_name
@@ -30,7 +32,7 @@ _IN_TOPIC: Final = tuple(
 class QueueKeys:
     """The keys of one queue, as bytes, by the names that the scripts' headers use."""
 
-    __slots__ = ("_ready_made", "name", "prefix")
+    __slots__ = ("_ready_made", "_slot", "name", "prefix")
 
     waker: ClassVar[str] = "wake"
     """The script that passes on a wake token that a waiting consumer no longer needs."""
@@ -43,6 +45,14 @@ class QueueKeys:
         self.name: str = name
         self.prefix: bytes = f"{namespace}:{{{name}}}:".encode()
         self._ready_made: dict[tuple[str, str], tuple[bytes, ...]] = {}
+        self._slot: int | None = None
+
+    @property
+    def slot(self) -> int:
+        """The slot of all these keys on a cluster."""
+        if self._slot is None:
+            self._slot = slot_of(self.prefix)
+        return self._slot
 
     @property
     def title(self) -> str:
@@ -195,6 +205,7 @@ class GroupKeys(QueueKeys):
         self.prefix: bytes = topic.prefix + f"group:{group}:".encode()
         self.tail: tuple[bytes, ...] = tuple(map(topic.key, _IN_TOPIC))
         self._ready_made = {}
+        self._slot = None
 
     @property
     def watched(self) -> tuple[bytes, ...]:

@@ -65,6 +65,29 @@ async def test_a_namespace_prefixes_every_key(server: ServerPlace, queue_name: s
     assert all(key.startswith(f"shop:{{{queue_name}}}:") for key in new)
 
 
+async def test_a_namespace_in_braces_has_all_that_another_has(backend: str, queue_name: str) -> None:
+    """On a cluster, all of its keys are in one slot."""
+    namespace = f"{{{queue_name}}}"
+    async with AsyncDuly(backend, namespace=namespace) as app, AsyncDuly(backend, namespace=queue_name) as other:
+        orders, bills, events = app.queue("orders"), app.queue("bills"), app.topic("events")
+        await orders.send("order")
+        d = await take_one(orders)
+        await d.commit(
+            send=[(bills, "bill")], publish=[(events, "event")], redis=[("SET", f"stock:{namespace}:1", "5")]
+        )
+        await orders.send("dead")
+        await (await take_one(orders)).reject("no")
+        await app.schedule("nightly", "orders", "x", every=3600)
+
+        async with app.lock("stock"):
+            assert await orders.redrive(to=bills) == 1
+        assert await take_bodies(bills) == ["bill", "dead"]
+        assert await app.queues() == ["bills", "orders"]
+        assert await app.topics() == ["events"]
+        assert [schedule.queue for schedule in await app.schedules()] == ["orders"]
+        assert [await other.queues(), await other.topics(), await other.schedules()] == [[], [], []]
+
+
 async def test_a_closed_app_leaves_the_data(backend: str, queue_name: str) -> None:
     """004-12."""
     async with AsyncDuly(backend) as app:

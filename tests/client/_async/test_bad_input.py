@@ -346,7 +346,14 @@ def test_a_bad_policy_is_named(make: Any, says: str) -> None:
         make()
 
 
-@pytest.mark.parametrize("options", [{"namespace": "a b"}, {"namespace": ""}, {"namespace": "{x}"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"namespace": name}
+        for name in ("a b", "", "{}", "{", "}", "{x", "x}", "a{x}", "{x}:", "{{x}}", "{x}{y}", "{~x}")
+    ],
+    ids=str,
+)
 def test_a_bad_namespace_is_named(backend: str, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidName, match="namespace"):
         AsyncDuly(backend, **options)

@@ -66,6 +66,27 @@ def test_a_namespace_prefixes_every_key(server: ServerPlace, queue_name: str) ->
     assert all(key.startswith(f"shop:{{{queue_name}}}:") for key in new)
 
 
+def test_a_namespace_in_braces_has_all_that_another_has(backend: str, queue_name: str) -> None:
+    """On a cluster, all of its keys are in one slot."""
+    namespace = f"{{{queue_name}}}"
+    with Duly(backend, namespace=namespace) as app, Duly(backend, namespace=queue_name) as other:
+        orders, bills, events = app.queue("orders"), app.queue("bills"), app.topic("events")
+        orders.send("order")
+        d = take_one(orders)
+        d.commit(send=[(bills, "bill")], publish=[(events, "event")], redis=[("SET", f"stock:{namespace}:1", "5")])
+        orders.send("dead")
+        (take_one(orders)).reject("no")
+        app.schedule("nightly", "orders", "x", every=3600)
+
+        with app.lock("stock"):
+            assert orders.redrive(to=bills) == 1
+        assert take_bodies(bills) == ["bill", "dead"]
+        assert app.queues() == ["bills", "orders"]
+        assert app.topics() == ["events"]
+        assert [schedule.queue for schedule in app.schedules()] == ["orders"]
+        assert [other.queues(), other.topics(), other.schedules()] == [[], [], []]
+
+
 def test_a_closed_app_leaves_the_data(backend: str, queue_name: str) -> None:
     """004-12."""
     with Duly(backend) as app:
