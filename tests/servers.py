@@ -28,15 +28,18 @@ class Server:
     Start it in the main thread: the kernel ends it when the thread that started it ends.
     """
 
+    host = LOOPBACK
+
     def __init__(self, kind: Kind, config: Mapping[str, str] = {}, environment: Mapping[str, str] = {}) -> None:
         self.kind = kind
         self.binary = find_binary(kind)
         self.environment = dict(environment)
         self.directory = Path(tempfile.mkdtemp(prefix="duly-"))
         self.socket = self.directory / "server.sock"
-        self.port = _free_port()
+        self._reservation = _Reservation()
+        self.port = self._reservation.port
         self.config = {
-            "bind": LOOPBACK,
+            "bind": self.host,
             "port": str(self.port),
             "unixsocket": str(self.socket),
             "dir": str(self.directory),
@@ -50,7 +53,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"redis://{LOOPBACK}:{self.port}/0"
+        return f"redis://{self.host}:{self.port}/0"
 
     @property
     def unix_url(self) -> str:
@@ -64,25 +67,38 @@ class Server:
 
     def start(self) -> None:
         """Start and wait until it answers, with its data loaded."""
-        lines = (f"{name} {value}\n" for name, value in self.config.items())
-        (self.directory / "server.conf").write_text("".join(lines))
+        self._launch()
+        self._wait_until_up()
+
+    def _launch(self) -> None:
+        self._write_config(self.directory / "server.conf")
         with (self.directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self.binary, "server.conf"],
+                [self.binary, "server.conf", *self._arguments],
                 cwd=self.directory,
                 env={**os.environ, **self.environment},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # an interrupt at the keyboard is for pytest, which stops us in order
-                preexec_fn=die_with_parent,  # noqa: PLW1509, one system call, no locks
+                preexec_fn=self._before_start,  # noqa: PLW1509, system calls only, no locks
             )
+
+    def _wait_until_up(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT
         while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill9()
                 log_tail = (self.directory / "server.log").read_text(errors="replace")[-2000:]
                 raise RuntimeError(f"{self.kind} did not start:\n{log_tail}")
             time.sleep(0.01)
+
+    _arguments: tuple[str, ...] = ()
+
+    def _write_config(self, path: Path) -> None:
+        path.write_text("".join(f"{name} {value}\n" for name, value in self.config.items()))
+
+    def _before_start(self) -> None:
+        die_with_parent()
 
     def kill9(self) -> None:
         """End it as a crash would. The files stay."""
@@ -92,6 +108,14 @@ class Server:
         """End it in order. The files stay."""
         self._end(signal.SIGTERM)
 
+    def freeze(self) -> None:
+        """Stop it without ending it: its connections stay open, and it does not answer."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """End a freeze."""
+        os.kill(self.pid, signal.SIGCONT)
+
     def restart(self) -> None:
         """Start again on the same files and ports, after a stop if it runs."""
         self.stop()
@@ -100,6 +124,7 @@ class Server:
     def close(self) -> None:
         """End it and remove its files."""
         self.kill9()
+        self._reservation.close()
         shutil.rmtree(self.directory, ignore_errors=True)
         atexit.unregister(self.close)
 
@@ -130,21 +155,40 @@ class Server:
                 return False
 
 
-def _free_port() -> int:
-    # Below the range from which the kernel gives out ports, so that no client can take ours between
-    # a stop and a start; 10,000 above it must be free, too: there a cluster node has its bus.
-    # Each process of a run has a thousand of its own: two that probe at once would find the same one free.
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
-    first = 10_000 + 1000 * (int(worker) % 12 if worker else random.randrange(12))
-    for port in random.sample(range(first, first + 1000), 100):
-        try:
-            for candidate in (port, port + 10_000):
-                with socket.socket() as probe:
-                    probe.bind((LOOPBACK, candidate))
-        except OSError:
-            continue
-        return port
-    raise RuntimeError("no free port")
+class _Reservation:
+    """A free port, and the one 10,000 above it, where a cluster node has its bus.
+
+    The UDP ports of the same numbers are bound until `close`. Servers do not use them, and other test processes, which
+    reserve ports in the same way, find them taken. The ports are below the range from which the kernel chooses, so that
+    no client can take one between a stop and a start.
+    """
+
+    def __init__(self) -> None:
+        # Each process of a run begins in another thousand, so that it seldom finds a port taken.
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+        first = 10_000 + 1000 * (int(worker) % 10 if worker else random.randrange(10))
+        for port in random.sample(range(first, first + 1000), 200):
+            self._held: list[socket.socket] = []
+            try:
+                self._hold(port)
+                self._hold(port + 10_000)
+            except OSError:
+                self.close()
+                continue
+            self.port = port
+            return
+        raise RuntimeError("no free port")
+
+    def _hold(self, port: int) -> None:
+        held = socket.socket(type=socket.SOCK_DGRAM)
+        self._held.append(held)
+        held.bind((LOOPBACK, port))
+        with socket.socket() as probe:
+            probe.bind((LOOPBACK, port))
+
+    def close(self) -> None:
+        for held in self._held:
+            held.close()
 
 
 def die_with_parent() -> None:

@@ -1,0 +1,1 @@
+"""Tests with several servers: sentinels, clusters, and networks that can be cut."""
