@@ -92,7 +92,7 @@ async def test_a_block_that_is_ended_during_a_pause_keeps_its_connection_and_its
         client.client_pause(round(PAUSE * 1000), all=False)
         await wire.begin([b"BLPOP", keys.key("wake"), 30])
         await asyncio.to_thread(wait_until, lambda: client.info("clients")["blocked_clients"] == 1)
-        await link.waiter.unblock(wire)
+        await link.connections.pool.unblock(wire)
         assert await wire.finish() is None
         assert_lives(server)
 

@@ -1,6 +1,7 @@
 """The connections of one app: a pool for each node, and the streams of numbered calls. Dropped after a fork."""
 
 import asyncio
+import logging
 import os
 import re
 import secrets
@@ -10,11 +11,13 @@ import weakref
 from typing import TYPE_CHECKING, Final, Literal
 
 from duly._async.ends import AsyncEnds
-from duly._async.pool import AsyncPool
+from duly._async.pool import AsyncPool, NotPrimary
 from duly._async.primitives import in_thread
+from duly._async.sentinels import AsyncSentinels
 from duly._async.wire import AsyncWire
 from duly._core.address import Address
 from duly._core.call import CallStream
+from duly._core.topology import Node
 
 # --- sync only
 # | from duly._sync import blocked_loop
@@ -23,6 +26,7 @@ from duly._core.call import CallStream
 if TYPE_CHECKING:
     from duly.embedded import EmbeddedServer
 
+_LOG: Final = logging.getLogger("duly")
 _HOST: Final = re.sub(r"[^!-~]", "-", socket.gethostname())
 """The host name in a form that CLIENT SETNAME accepts: without spaces and control characters."""
 
@@ -41,7 +45,11 @@ class AsyncConnections:
     def _reset(self) -> None:
         """Start without connections: at first, and in a child process, where the old ones belong to the parent."""
         self.consumer: str = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-        self.pool: AsyncPool = self._new_pool()
+        self._sentinels = AsyncSentinels(self.address) if self.address.topology == "sentinel" else None
+        self.pool: AsyncPool = self._new_pool(None)
+        """The pool of the only server, or of the primary that was used last."""
+        if self._sentinels is not None:
+            self.pool.retire(f"no sentinel has named the primary of {self.address.service!r}")
         self._streams: list[CallStream] = []
         """Streams that no call uses. They are reused, since each leaves a key in each queue."""
         self.ends: dict[bytes, AsyncEnds] = {}
@@ -56,7 +64,13 @@ class AsyncConnections:
     # --- async only
     def __del__(self) -> None:
         """Drop the connections of an app that was not closed. The event loop would keep them open."""
+        self._abandon()
+
+    def _abandon(self) -> None:
+        """Drop all connections that are not in use, from any thread."""
         self.pool.abandon()
+        if self._sentinels is not None:
+            self._sentinels.abandon()
 
     def rebind_loop(self) -> None:
         """Drop the connections of a previous event loop, if asyncio.run() was called again."""
@@ -64,7 +78,7 @@ class AsyncConnections:
         if self._loop is None:  # there are no connections yet, and the consumer name of the first claim is kept
             self._loop = loop
         elif self._loop is not loop:
-            self.pool.abandon()
+            self._abandon()
             server, is_closed = self._server, self.is_closed
             self._reset()
             self._loop, self._server, self.is_closed = loop, server, is_closed
@@ -75,7 +89,7 @@ class AsyncConnections:
         """Close everything from a thread that has no event loop."""
         self.is_closed = True
         self.pool.mark_closed()
-        self.pool.abandon()
+        self._abandon()
         server, self._server = self._server, None
         if server is not None:
             server.release()
@@ -104,6 +118,8 @@ class AsyncConnections:
         """Close all connections and release the embedded server. Connections in use are closed when put back."""
         self.is_closed = True
         await self.pool.aclose()
+        if self._sentinels is not None:
+            await self._sentinels.aclose()
         server, self._server = self._server, None
         if server is not None:
             await in_thread(server.release)
@@ -134,18 +150,45 @@ class AsyncConnections:
             except Halted as error:
                 raise ConnectionError(str(error)) from None
 
-    def _new_pool(self) -> AsyncPool:
+    async def serving_pool(self) -> AsyncPool:
+        """Return the pool of the node to send the next call to."""
+        if self._sentinels is not None:
+            node = await self._sentinels.primary()
+            if node is not None and node != self.pool.node:
+                self._switch(node)
+        return self.pool
+
+    def _switch(self, node: Node) -> None:
+        """Use another primary. Blocked calls are aborted, so that their callers claim there."""
+        old, self.pool = self.pool, self._new_pool(node)
+        if old.node is not None:
+            _LOG.warning("%s: the primary is %s now, and was %s", self.address.shown, node, old.node)
+            self.pool.is_down = old.is_down  # the outage of the service ends with the first answer
+            old.retire(f"{old.node} is no longer the primary")
+
+    def doubt(self, pool: AsyncPool, error: Exception | None = None) -> None:
+        """Ask the sentinels again before the next call, since a call to this pool failed."""
+        if self._sentinels is None or pool.node is None:
+            return
+        self._sentinels.doubt(pool.node)
+        if isinstance(error, NotPrimary) and error.primary is not None:
+            self._sentinels.learn(error.primary)
+
+    def _new_pool(self, node: Node | None) -> AsyncPool:
         # A method of the proxy would keep this object alive, and an app that was not closed would not be collected.
         own = weakref.proxy(self)
         return AsyncPool(
-            self.address.shown,
-            lambda: own._new_wire(),  # noqa: PLW0108
+            self.address.shown if node is None else f"{self.address.shown} at {node}",
+            lambda: own._new_wire(node),
             lambda: own.ensure_server(),  # noqa: PLW0108
             allow_eviction=self._allow_eviction,
+            node=node,
         )
 
-    def _new_wire(self) -> AsyncWire:
+    def _new_wire(self, node: Node | None) -> AsyncWire:
         options = self.address.options
+        if node is not None:
+            options = {**options, "host": node.host, "port": node.port}
         if self.address.kind == "embedded":
             options = {"path": str(self._server.socket_path) if self._server else ""}
         return AsyncWire(self.address.kind, options, f"duly:{self.role}:{_HOST}:{os.getpid()}")
@@ -160,7 +203,7 @@ _inherited: Final[list[object]] = []
 
 def _forget_after_fork() -> None:
     for connections in list(_alive):
-        _inherited.append(connections.pool.disown())
+        _inherited.append((connections.pool.disown(), connections._sentinels))
         connections._reset()
 
 

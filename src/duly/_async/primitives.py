@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 Gate = asyncio.Semaphore
+Lock = asyncio.Lock
 sleep = asyncio.sleep
 in_thread = asyncio.to_thread
 

@@ -64,18 +64,19 @@ class AsyncWire(asyncio.Protocol):
         """Whether it is connected."""
         return self._transport is not None
 
-    async def open(self) -> None:
+    async def open(self, timeout: float | None = None) -> None:
         """Connect, log in and select the database. Raises OSError, or ErrorReply if the server refuses it."""
+        timeout = CONNECT_TIMEOUT if timeout is None else timeout
         self._loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                await self._connect()
+            async with asyncio.timeout(timeout):
+                await self._connect(timeout)
                 login = await self._login()
-                await self._greet(greetings(self._options, login, self._name))
+                await self._greet(greetings(self._options, login, self._name), timeout)
         except BaseException as error:
             self._close(ConnectionError("the connection was not completed"))
             if isinstance(error, TimeoutError):
-                raise TimeoutError(f"no connection within {CONNECT_TIMEOUT:g} s") from None
+                raise TimeoutError(f"no connection within {timeout:g} s") from None
             raise
 
     async def _login(self) -> object:
@@ -84,9 +85,9 @@ class AsyncWire(asyncio.Protocol):
             return await in_thread(credentials)
         return credentials()
 
-    async def _greet(self, commands: Sequence[Greeting]) -> None:
+    async def _greet(self, commands: Sequence[Greeting], timeout: float) -> None:
         """Send all commands in one write."""
-        waiting = self._send(b"".join(packed(each.command) for each in commands), CONNECT_TIMEOUT, len(commands))
+        waiting = self._send(b"".join(packed(each.command) for each in commands), timeout, len(commands))
         for each, reply in zip(commands, waiting, strict=True):
             try:
                 await reply
@@ -94,7 +95,7 @@ class AsyncWire(asyncio.Protocol):
                 if each.is_required or not error.leaves_command_out:
                     raise
 
-    async def _connect(self) -> None:
+    async def _connect(self, timeout: float) -> None:
         assert self._loop is not None
         if self._kind in ("unix", "embedded"):
             await self._connect_to_socket(self._options["path"])
@@ -108,7 +109,7 @@ class AsyncWire(asyncio.Protocol):
             raise _sockets.unreachable(place, [error]) from error
         for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
             try:
-                async with asyncio.timeout(CONNECT_TIMEOUT / left):  # an address that does not answer leaves time
+                async with asyncio.timeout(timeout / left):  # an address that does not answer leaves time
                     await self._connect_to(socket.socket(family, kind, protocol), address, host)
             except OSError as error:
                 errors.append(error)
@@ -140,11 +141,10 @@ class AsyncWire(asyncio.Protocol):
         """Send a command and return its reply. Raises ErrorReply, MalformedReply or OSError."""
         return await self._send(packed(command), timeout)[0]
 
-    async def ask_second(self, first: Sequence[Arg], second: Sequence[Arg]) -> Any:
-        """Send two commands in one write, so that the server runs them in a row. Return the reply to the second."""
-        before, reply = self._send(packed(first) + packed(second), REPLY_TIMEOUT, 2)
-        await before
-        return await reply
+    async def ask_both(self, first: Sequence[Arg], second: Sequence[Arg], timeout: float = REPLY_TIMEOUT) -> list[Any]:
+        """Send two commands in one write, so that the server runs them in a row. Return both replies."""
+        before, reply = self._send(packed(first) + packed(second), timeout, 2)
+        return [await before, await reply]
 
     async def begin(self, command: Sequence[Arg]) -> asyncio.Future[Any]:
         """Send a command with a slow reply. The future ends when the reply is there, and `finish` returns it."""

@@ -362,9 +362,9 @@ def with_credentials(address: Address, credentials: Any) -> Address:
 
 def _supported(address: Address) -> Address:
     """Refuse an address that the client cannot open yet."""
-    if address.topology != "single":
+    if address.topology == "cluster":
         scheme = address.shown.partition("://")[0]
-        raise UsageError(f"{scheme}:// is not built yet: this version connects to one server")
+        raise UsageError(f"{scheme}:// is not built yet: this version connects to one server, or by sentinels")
     return address
 
 

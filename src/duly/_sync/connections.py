@@ -2,6 +2,7 @@
 """The connections of one app: a pool for each node, and the streams of numbered calls. Dropped after a fork."""
 
 import asyncio
+import logging
 import os
 import re
 import secrets
@@ -12,15 +13,18 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from duly._core.address import Address
 from duly._core.call import CallStream
+from duly._core.topology import Node
 from duly._sync import blocked_loop
 from duly._sync.ends import Ends
-from duly._sync.pool import Pool
+from duly._sync.pool import NotPrimary, Pool
 from duly._sync.primitives import in_thread
+from duly._sync.sentinels import Sentinels
 from duly._sync.wire import Wire
 
 if TYPE_CHECKING:
     from duly.embedded import EmbeddedServer
 
+_LOG: Final = logging.getLogger("duly")
 _HOST: Final = re.sub(r"[^!-~]", "-", socket.gethostname())
 """The host name in a form that CLIENT SETNAME accepts: without spaces and control characters."""
 
@@ -39,7 +43,11 @@ class Connections:
     def _reset(self) -> None:
         """Start without connections: at first, and in a child process, where the old ones belong to the parent."""
         self.consumer: str = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-        self.pool: Pool = self._new_pool()
+        self._sentinels = Sentinels(self.address) if self.address.topology == "sentinel" else None
+        self.pool: Pool = self._new_pool(None)
+        """The pool of the only server, or of the primary that was used last."""
+        if self._sentinels is not None:
+            self.pool.retire(f"no sentinel has named the primary of {self.address.service!r}")
         self._streams: list[CallStream] = []
         """Streams that no call uses. They are reused, since each leaves a key in each queue."""
         self.ends: dict[bytes, Ends] = {}
@@ -70,6 +78,8 @@ class Connections:
         """Close all connections and release the embedded server. Connections in use are closed when put back."""
         self.is_closed = True
         self.pool.close()
+        if self._sentinels is not None:
+            self._sentinels.close()
         server, self._server = self._server, None
         if server is not None:
             in_thread(server.release)
@@ -100,18 +110,45 @@ class Connections:
             except Halted as error:
                 raise ConnectionError(str(error)) from None
 
-    def _new_pool(self) -> Pool:
+    def serving_pool(self) -> Pool:
+        """Return the pool of the node to send the next call to."""
+        if self._sentinels is not None:
+            node = self._sentinels.primary()
+            if node is not None and node != self.pool.node:
+                self._switch(node)
+        return self.pool
+
+    def _switch(self, node: Node) -> None:
+        """Use another primary. Blocked calls are aborted, so that their callers claim there."""
+        old, self.pool = self.pool, self._new_pool(node)
+        if old.node is not None:
+            _LOG.warning("%s: the primary is %s now, and was %s", self.address.shown, node, old.node)
+            self.pool.is_down = old.is_down  # the outage of the service ends with the first answer
+            old.retire(f"{old.node} is no longer the primary")
+
+    def doubt(self, pool: Pool, error: Exception | None = None) -> None:
+        """Ask the sentinels again before the next call, since a call to this pool failed."""
+        if self._sentinels is None or pool.node is None:
+            return
+        self._sentinels.doubt(pool.node)
+        if isinstance(error, NotPrimary) and error.primary is not None:
+            self._sentinels.learn(error.primary)
+
+    def _new_pool(self, node: Node | None) -> Pool:
         # A method of the proxy would keep this object alive, and an app that was not closed would not be collected.
         own = weakref.proxy(self)
         return Pool(
-            self.address.shown,
-            lambda: own._new_wire(),  # noqa: PLW0108
+            self.address.shown if node is None else f"{self.address.shown} at {node}",
+            lambda: own._new_wire(node),
             lambda: own.ensure_server(),  # noqa: PLW0108
             allow_eviction=self._allow_eviction,
+            node=node,
         )
 
-    def _new_wire(self) -> Wire:
+    def _new_wire(self, node: Node | None) -> Wire:
         options = self.address.options
+        if node is not None:
+            options = {**options, "host": node.host, "port": node.port}
         if self.address.kind == "embedded":
             options = {"path": str(self._server.socket_path) if self._server else ""}
         return Wire(self.address.kind, options, f"duly:{self.role}:{_HOST}:{os.getpid()}")
@@ -126,7 +163,7 @@ _inherited: Final[list[object]] = []
 
 def _forget_after_fork() -> None:
     for connections in list(_alive):
-        _inherited.append(connections.pool.disown())
+        _inherited.append((connections.pool.disown(), connections._sentinels))
         connections._reset()
 
 

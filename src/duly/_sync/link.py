@@ -192,41 +192,47 @@ class Link:
     def _with_retry(self, title: str, ask: Ask[T], *, gives_up: bool = True) -> T:
         """Ask until there is a reply or `patience` is over, with the same sequence number."""
         self.connections.rebind_loop()
+        numbered = _Numbered(self.connections)
         failing_since, tries = 0.0, 0
-        stream: CallStream | None = None  # taken with the first permit, so that there are as few streams as permits
         try:
             while True:
-                pool = self.connections.pool
-                with pool.gate:
-                    wire = pool.take()
-                    try:
-                        if not wire.is_open:
-                            wire = pool.opened(wire)
-                        stream = stream or self.connections.take_stream()
-                        answer = ask(wire, stream)
-                    except UNREACHABLE as error:
-                        wire.close()
-                        trouble: Exception = error
-                    except ReplyError as error:
-                        self._handle(pool, wire, title, error)
-                        trouble = error
-                    else:
-                        if pool.is_down or outages.unanswered:
-                            self._note_up(pool)
-                        return answer
-                    finally:
-                        pool.give(wire)
+                pool = self.connections.serving_pool()
+                try:
+                    answer = self._try(pool, title, ask, numbered)
+                except (UNREACHABLE, ReplyError) as error:
+                    trouble: Exception = error
+                else:
+                    if pool.is_down or outages.unanswered:
+                        self._note_up(pool)
+                    return answer
                 now = time.monotonic()
                 failing_since = failing_since or now
                 if tries:  # one failure is not an outage: the server may have closed an idle connection
                     self._note_down(pool, trouble, gives_up=gives_up)
                 if gives_up and now >= failing_since + self.patience:
-                    raise self._unavailable(pool, title, trouble, was_asked=stream is not None) from trouble
+                    raise self._unavailable(pool, title, trouble, was_asked=numbered.was_asked) from trouble
                 sleep(patience.backoff(tries, random.random))
                 tries += 1
         finally:
-            if stream is not None:
-                self.connections.give_stream(stream)
+            numbered.release()
+
+    def _try(self, pool: Pool, title: str, ask: Ask[T], numbered: "_Numbered") -> T:
+        """Ask once. Raises OSError or ReplyError if the call may be retried, and DulyError otherwise."""
+        with pool.gate:
+            wire = pool.take()
+            try:
+                if not wire.is_open:
+                    wire = pool.opened(wire)
+                return ask(wire, numbered.stream())
+            except UNREACHABLE as error:
+                self.connections.doubt(pool, error)
+                wire.close()
+                raise
+            except ReplyError as error:
+                self._handle(pool, wire, title, error)
+                raise
+            finally:
+                pool.give(wire)
 
     def _ask(self, wire: Wire, stream: CallStream, call: Call[Any], timeout: float = REPLY_TIMEOUT) -> Any:
         """Send a call once. If the server does not know the script, send its text."""
@@ -249,6 +255,7 @@ class Link:
                 "or raise maxmemory"
             ) from error
         if trouble == "reconnect":
+            self.connections.doubt(pool)
             wire.close()
         elif trouble != "retry":
             advice = f" {_FEWER_DATABASES}" if "DB index" in str(error) else ""
@@ -265,14 +272,14 @@ class Link:
     def _note_down(self, pool: Pool, trouble: Exception, *, gives_up: bool) -> None:
         if not pool.is_down and not self.is_quiet:
             pool.is_down = True
-            if not outages.begin(pool.shown):
+            if not outages.begin(self.connections.address.shown):
                 return
             until = f"for up to {self.patience:g} s" if gives_up else "until it does"
             _LOG.warning("%s does not answer, retrying %s: %s", pool.shown, until, _described(trouble))
 
     def _note_up(self, pool: Pool) -> None:
         pool.is_down = False
-        if not outages.end(pool.shown):
+        if not outages.end(self.connections.address.shown):
             return
         _LOG.info("%s answers again", pool.shown)
         if self.on_return is not None:
@@ -290,6 +297,30 @@ class Link:
             f"{pool.shown} did not answer within {self.patience:g} s ({_described(trouble)}): {outcome}. "
             f"Check that the server runs and can be reached{tls}{advice}"
         )
+
+
+class _Numbered:
+    """The stream of one call. It is taken with the first permit, so that there are as few streams as permits."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._stream: CallStream | None = None
+
+    @property
+    def was_asked(self) -> bool:
+        """Whether the call was sent, so that the server may have carried it out."""
+        return self._stream is not None
+
+    def stream(self) -> CallStream:
+        """Return the stream. Its number is the same for every try."""
+        if self._stream is None:
+            self._stream = self._connections.take_stream()
+        return self._stream
+
+    def release(self) -> None:
+        """Let another call use the stream."""
+        if self._stream is not None:
+            self._connections.give_stream(self._stream)
 
 
 def _ended(error: Exception) -> str:

@@ -5,17 +5,24 @@ Permits, the check of the server and the state "is down" belong to a node as wel
 delays no call to another.
 """
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from duly._core.resp import Arg, ErrorReply, ReplyError
+from duly._core.sentinel import read_role
 from duly._core.server import check_server, eviction_of, read_info
+from duly._core.topology import Node
 from duly._sync.primitives import Gate
-from duly._sync.wire import Wire
-from duly.errors import UsageError
+from duly._sync.wire import UNREACHABLE, Wire
+from duly.errors import DulyError, UsageError
 
 T = TypeVar("T")
+
+_HELD_BACK_BY_A_PAUSE: Final[list[Arg]] = [b"EVAL", b"return 0", 0]
+"""A script may write, so a server that pauses writes holds it back, and all later commands of its connection."""
 
 _LOG: Final = logging.getLogger("duly")
 _MAX_CALLS_AT_ONCE: Final = 32
@@ -23,6 +30,14 @@ _CHECK_EVICTION_EVERY: Final = 60.0
 """Seconds after which a new connection checks again whether the server may evict keys."""
 _CLOSE_AFTER: Final = 60.0
 """Seconds of idle time after which a connection is closed, when another call ends."""
+
+
+class NotPrimary(ConnectionError):
+    """A node that should be the primary is a replica."""
+
+    def __init__(self, shown: str, primary: Node | None) -> None:
+        super().__init__(f"{shown} is a replica of {primary}")
+        self.primary = primary
 
 
 class Pool:
@@ -35,9 +50,12 @@ class Pool:
         ensure_server: Callable[[], None],
         *,
         allow_eviction: bool,
+        node: Node | None = None,
     ) -> None:
+        """`node`: the node, if another one may take its place. Each new connection checks that it is the primary."""
         self.shown = shown
         """The node in logs and errors."""
+        self.node = node
         self.gate: Gate = Gate(_MAX_CALLS_AT_ONCE)
         self.is_checked: bool = False
         """Whether the node was reached and passed the check."""
@@ -46,17 +64,23 @@ class Pool:
         self._make_wire = make_wire
         self._ensure_server = ensure_server
         self._allow_eviction = allow_eviction
+        self._checks_role = node is not None
         self._check_eviction_at = 0.0
         self._may_evict = False
         self._free: list[Wire] = []
         """The wire that was used last is at the end, and is reused first."""
         self._waiting: list[Wire] = []
-        self._is_closed = False
+        self._used: set[Wire] = set()
+        """The wires in use, for calls and blocking waits."""
+        self._end: DulyError | OSError | None = None
+        """Why the pool gives no more wires."""
 
     def take(self) -> Wire:
         """Take a wire for a call. It may be closed: see `opened`."""
         self._check_open()
-        return _popped(self._free) or self._make_wire()
+        wire = _popped(self._free) or self._make_wire()
+        self._used.add(wire)
+        return wire
 
     def give(self, wire: Wire) -> None:
         """Put a wire back. One that was closed is dropped."""
@@ -66,13 +90,20 @@ class Pool:
         """Return a wire that is connected: this one, or a new one. The first connection checks the server."""
         if wire.is_open:
             return wire
+        self._used.discard(wire)
         self._ensure_server()
         wire = self._make_wire()
-        wire.open()
-        if not self.is_checked:
-            self._check_server(wire)
-        elif time.monotonic() >= self._check_eviction_at:
-            self.check_eviction(wire)
+        self._used.add(wire)
+        try:
+            self._open(wire)
+            if not self.is_checked:
+                self._check_server(wire)
+            elif time.monotonic() >= self._check_eviction_at:
+                self.check_eviction(wire)
+        except BaseException:
+            self._used.discard(wire)
+            wire.close()
+            raise
         return wire
 
     def ask(self, ask: Callable[[Wire], T]) -> T:
@@ -85,14 +116,23 @@ class Pool:
             finally:
                 self.give(wire)
 
-    def _check_server(self, wire: Wire) -> None:
-        """Check the server. If the check fails, close the connection, so that the next call does not use it."""
+    def _open(self, wire: Wire) -> None:
+        """Connect. If the node may change its role, it must be the primary."""
+        wire.open()
+        if not self._checks_role:
+            return
         try:
-            info = read_info(wire.ask([b"INFO"]))
-            check_server(info, self.shown, allow_eviction=self._allow_eviction)
-        except BaseException:
-            wire.close()
+            role = read_role(wire.ask([b"ROLE"]))
+        except ErrorReply as error:
+            if error.leaves_command_out:  # the user may not run ROLE: writes fail on a replica anyway
+                return
             raise
+        if not role.is_primary:
+            raise NotPrimary(self.shown, role.primary)
+
+    def _check_server(self, wire: Wire) -> None:
+        info = read_info(wire.ask([b"INFO"]))
+        check_server(info, self.shown, allow_eviction=self._allow_eviction)
         self.is_checked = True
         self._check_eviction_at = time.monotonic() + _CHECK_EVICTION_EVERY
 
@@ -116,13 +156,16 @@ class Pool:
         self._check_open()
         wire = _popped(self._waiting)
         if wire is not None and wire.is_open:
+            self._used.add(wire)
             return wire
         self._ensure_server()
         wire = self._make_wire()
+        self._used.add(wire)
         try:
-            wire.open()
+            self._open(wire)
             wire.client_id = wire.ask([b"CLIENT", b"ID"])
         except BaseException:
+            self._used.discard(wire)
             wire.close()
             raise
         return wire
@@ -131,9 +174,31 @@ class Pool:
         """Put a connection for blocking commands back. One that was closed is dropped."""
         self._keep(wire, self._waiting)
 
+    def unblock(self, wire: Wire) -> None:
+        """End a blocking call from another connection. The blocked connection stays usable, and no token is lost.
+
+        A server may hold back the blocking call: CLIENT PAUSE and a planned failover pause writes, and BLPOP is a
+        write. CLIENT UNBLOCK of such a client crashes Redis before 7.4.6 and 8.2, and Valkey before 8.1.2. So a script
+        precedes it in the same write. While writes are paused, the server runs neither. After that, it runs both in a
+        row, and no pause can begin in between.
+
+        The other connection may overtake the blocking call, so that there is nothing to unblock. Then the command is
+        sent again, unless the reply has arrived.
+        """
+        command: list[Arg] = [b"CLIENT", b"UNBLOCK", wire.client_id]
+        for tries in range(11):
+            replies = self.ask(lambda other: other.ask_both(_HELD_BACK_BY_A_PAUSE, command))
+            if replies[1] or wire.poll(0.001 * 2**tries):
+                break
+
+    def cut(self, wire: Wire) -> None:
+        """Disconnect a client on the server at once, so that the next token does not go to a closed connection."""
+        with contextlib.suppress(UNREACHABLE, ReplyError):
+            self.ask(lambda other: other.ask([b"CLIENT", b"KILL", b"ID", wire.client_id]))
+
     def close(self) -> None:
         """Close all connections. Those in use are closed when they are put back."""
-        self._is_closed = True
+        self.mark_closed()
         for wires in (self._free, self._waiting):
             while wire := _popped(wires):
                 wire.close()
@@ -151,11 +216,19 @@ class Pool:
         return owned
 
     def mark_closed(self) -> None:
-        """Refuse new calls."""
-        self._is_closed = True
+        """Refuse new calls: the app is closed."""
+        self._end = UsageError(f"the app on {self.shown} is closed: open another one")
+
+    def retire(self, why: str) -> None:
+        """Abort all connections, in use or not, and open no more. Calls in progress are sent to another pool."""
+        self._end = ConnectionError(why)
+        self.abandon()
+        for wire in list(self._used):
+            wire.hang_up()
 
     def _keep(self, wire: Wire, spare: list[Wire]) -> None:
-        if self._is_closed:
+        self._used.discard(wire)
+        if self._end is not None:
             wire.abandon()
         if not wire.is_open:
             return
@@ -165,8 +238,8 @@ class Pool:
         spare.append(wire)
 
     def _check_open(self) -> None:
-        if self._is_closed:
-            raise UsageError(f"the app on {self.shown} is closed: open another one")
+        if self._end is not None:
+            raise type(self._end)(str(self._end))
 
 
 def _popped(spare: list[T]) -> T | None:

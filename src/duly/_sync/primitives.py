@@ -11,6 +11,7 @@ from typing import Final, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
+Lock = threading.Lock
 sleep = time.sleep
 
 LEAVING_TIMEOUT: Final = 1.0

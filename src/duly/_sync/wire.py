@@ -60,11 +60,11 @@ class Wire:
         """Whether it is connected."""
         return self._socket is not None
 
-    def open(self) -> None:
+    def open(self, timeout: float | None = None) -> None:
         """Connect, log in and select the database. Raises OSError, or ErrorReply if the server refuses it."""
-        ends_at = time.monotonic() + CONNECT_TIMEOUT
-        self._socket = connection = self._connected()
-        self._timeout = CONNECT_TIMEOUT
+        timeout = CONNECT_TIMEOUT if timeout is None else timeout
+        ends_at = time.monotonic() + timeout
+        self._socket = connection = self._connected(timeout)
         weakref.finalize(self, connection.close).atexit = False  # for an app that was not closed
         try:
             login = fixed_credentials(self._options)()
@@ -88,9 +88,9 @@ class Wire:
             return error if command.is_required or not error.leaves_command_out else None
         return None
 
-    def _connected(self) -> socket.socket:
+    def _connected(self, timeout: float) -> socket.socket:
         if self._kind in ("unix", "embedded"):
-            return self._connected_to_socket(self._options["path"])
+            return self._connected_to_socket(self._options["path"], timeout)
         host, port = self._options["host"], self._options["port"]
         place = f"{host}:{port}"
         errors: list[Exception] = []
@@ -101,14 +101,14 @@ class Wire:
         for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
             try:
                 # An address that does not answer leaves time for the others.
-                return self._connected_to(socket.socket(family, kind, protocol), address, CONNECT_TIMEOUT / left)
+                return self._connected_to(socket.socket(family, kind, protocol), address, timeout / left)
             except OSError as error:
                 errors.append(error)
         raise _sockets.unreachable(place, errors) from errors[-1]
 
-    def _connected_to_socket(self, path: str) -> socket.socket:
+    def _connected_to_socket(self, path: str, timeout: float) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(CONNECT_TIMEOUT)
+        connection.settimeout(timeout)
         try:
             connection.connect(path)
         except BaseException as error:
@@ -126,7 +126,6 @@ class Wire:
             if self._kind == "tls":
                 context = _sockets.tls_context(self._options)
                 connection = context.wrap_socket(connection, server_hostname=self._options["host"])
-            connection.settimeout(CONNECT_TIMEOUT)
         except BaseException:
             connection.close()
             raise
@@ -143,12 +142,11 @@ class Wire:
             self.close()
             raise
 
-    def ask_second(self, first: Sequence[Arg], second: Sequence[Arg]) -> Any:
-        """Send two commands in one write, so that the server runs them in a row. Return the reply to the second."""
+    def ask_both(self, first: Sequence[Arg], second: Sequence[Arg], timeout: float = REPLY_TIMEOUT) -> list[Any]:
+        """Send two commands in one write, so that the server runs them in a row. Return both replies."""
         try:
-            self._send(packed(first) + packed(second), REPLY_TIMEOUT)
-            self._read(REPLY_TIMEOUT)
-            return self._read(REPLY_TIMEOUT)
+            self._send(packed(first) + packed(second), timeout)
+            return [self._read(timeout), self._read(timeout)]
         except BaseException:
             self.close()  # after an error reply to the first command, the second reply is unread
             raise
