@@ -2,6 +2,7 @@
 
 from benchmarks.rig import BODY, Result, Rig, alternately, median, seconds
 from duly._core import ops
+from duly._core.call import CallStream
 
 CALLS = 300
 
@@ -12,7 +13,7 @@ def measure(rig: Rig) -> list[Result]:
     sha = rig.raw.script_load("return 1")
     message = queue._outgoing(BODY)
     call = ops.send(queue._keys, [message], queue.options, "each")
-    command = call.command(b"EVALSHA", sha, b"0123456789abcdef", 1)
+    command = call.command(b"EVALSHA", sha, CallStream(b"0123456789abcdef", 1))
 
     def send() -> float:
         return CALLS / seconds(lambda: [queue.send(BODY) for _ in range(CALLS)])

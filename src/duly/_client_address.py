@@ -1,28 +1,30 @@
-"""The address of a redis-py client that a user passes. Duly does not use the client's connections."""
+"""The address of a redis-py client that a user passes, versions 5 to 8. Duly does not use the client's connections.
 
+redis-py is optional. Its classes are recognised by their names, so that this module does not import it.
+"""
+
+from collections.abc import Mapping
 from typing import Any, Final
-
-from redis.asyncio.connection import SSLConnection as AsyncSSLConnection
-from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixConnection
-from redis.connection import SSLConnection, UnixDomainSocketConnection
 
 from duly._core.address import Address, Kind
 from duly.errors import UsageError
 
-_USED_OPTIONS: Final = ("host", "port", "path", "db", "username", "password", "credential_provider", "client_name")
+_USED_OPTIONS: Final = ("host", "port", "path", "db", "username", "password", "client_name")
 
 
 def address_of_client(client: Any) -> Address:
     """Read the address and credentials from a `redis.Redis` or `redis.asyncio.Redis`."""
     pool: Any = getattr(client, "connection_pool", None)
     options = getattr(pool, "connection_kwargs", None)
-    if options is None:
+    if not isinstance(options, Mapping):
         raise UsageError(
             f"expected a URL or a redis-py client, not {type(client).__name__}: "
             "clusters and sentinels are not supported yet"
         )
     used = {name: options[name] for name in _USED_OPTIONS if options.get(name) is not None}
     used |= {name: value for name, value in options.items() if name.startswith("ssl_") and value is not None}
+    if (provider := options.get("credential_provider")) is not None:
+        used["credentials"] = provider.get_credentials
     kind = _kind_of(pool.connection_class)
     if kind == "unix":
         return Address(kind, f"unix://{used.get('path')}", used)
@@ -32,6 +34,7 @@ def address_of_client(client: Any) -> Address:
 
 
 def _kind_of(connection: type) -> Kind:
-    if issubclass(connection, UnixDomainSocketConnection | AsyncUnixConnection):
+    names = {base.__name__ for base in connection.__mro__}
+    if "UnixDomainSocketConnection" in names:
         return "unix"
-    return "tls" if issubclass(connection, SSLConnection | AsyncSSLConnection) else "tcp"
+    return "tls" if "SSLConnection" in names else "tcp"

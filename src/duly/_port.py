@@ -16,9 +16,9 @@ from typing import Any, Final
 from duly._async.app import AsyncDuly
 from duly._async.delivery import AsyncDelivery
 from duly._async.group import AsyncGroup
+from duly._async.primitives import before_leaving
 from duly._async.queue import AsyncQueue
 from duly._async.topic import AsyncTopic
-from duly._async.wire import before_leaving
 from duly._core import codec, ops, publishing, settles, topic_ops, views
 from duly._core.call import Call
 from duly._core.keys import QueueKeys

@@ -8,8 +8,8 @@ import pytest
 import redis
 
 import duly
-from duly._async import connections as async_connections
-from duly._sync import connections
+from duly._async import pool as async_pool
+from duly._sync import pool
 from duly.worker import janitor
 from tests.conftest import need
 from tests.servers import Server
@@ -31,7 +31,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_new_connection_checks_again(
     server: Server, queue_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connections, "_CHECK_EVICTION_EVERY", 0.0)
+    monkeypatch.setattr(pool, "_CHECK_EVICTION_EVERY", 0.0)
     with duly.Duly(server.url) as app, redis.Redis.from_url(server.url) as client:
         queue = app.queue(queue_name)
         queue.send("x")
@@ -52,7 +52,7 @@ def test_a_new_connection_checks_again(
 def test_an_app_that_accepts_eviction_logs_nothing(
     server: Server, queue_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connections, "_CHECK_EVICTION_EVERY", 0.0)
+    monkeypatch.setattr(pool, "_CHECK_EVICTION_EVERY", 0.0)
     with duly.Duly(server.url, allow_eviction=True) as app, redis.Redis.from_url(server.url) as client:
         app.queue(queue_name).stats()
         client.config_set("maxmemory-policy", "allkeys-lru")
@@ -66,7 +66,7 @@ async def test_a_worker_checks_again(
 ) -> None:
     monkeypatch.setattr(janitor, "_HEARTBEAT_EVERY", 0.05)
     monkeypatch.setattr(janitor, "_CHECK_EVERY", 0.1)
-    assert async_connections._CHECK_EVICTION_EVERY == 60  # so the check is the worker's
+    assert async_pool._CHECK_EVICTION_EVERY == 60  # so the check is the worker's
     async with duly.AsyncDuly(server.url) as app:
         queue = app.queue(queue_name)
 

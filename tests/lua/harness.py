@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeVar
 import hiredis
 
 from duly._core import codec, ops, replies, topic_ops
-from duly._core.call import Call
+from duly._core.call import Call, CallStream
 from duly._core.keys import EVERY_PRIORITY, GroupKeys, QueueKeys, TopicKeys
 from duly._core.outgoing import Encoder, Outgoing
 from duly.options import Keep, QueueOptions, Send
@@ -75,7 +75,7 @@ class Wire:
 
     def spelled(self, call: Call[Any], stream: bytes, sequence: int) -> list[Any]:
         """Return a call as an EVALSHA command, after loading its script."""
-        return call.command(b"EVALSHA", self._sha_of(call.script.name, call.script.text), stream, sequence)
+        return call.command(b"EVALSHA", self._sha_of(call.script.name, call.script.text), CallStream(stream, sequence))
 
     def carry(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
         """Run a call and return the raw answer."""

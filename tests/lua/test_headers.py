@@ -8,7 +8,7 @@ import pytest
 
 from duly import _lua
 from duly._core import ops, replies, topic_ops, views
-from duly._core.call import Call
+from duly._core.call import Call, CallStream
 from duly._core.effects import Effect
 from duly._core.keys import GroupKeys, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys, TopicKeys
 from duly._core.schedules import Choice, Plan, written_plan
@@ -199,7 +199,7 @@ def test_only_the_last_key_and_the_last_argument_repeat(name: str) -> None:
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.script.name)
 def test_a_call_has_the_keys_and_arguments_that_the_header_names(call: Call[Any]) -> None:
-    command = call.command(b"EVALSHA", b"sha", b"stream", 7)
+    command = call.command(b"EVALSHA", b"sha", CallStream(b"stream", 7))
     key_count = int(command[2])
     keys, args = command[3 : 3 + key_count], command[3 + key_count :]
     fixed = [key for key in call.script.keys if not key.endswith("*")]

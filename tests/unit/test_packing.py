@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from duly._core.call import packed
+from duly._core.resp import packed
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 
 import duly
 from duly import AsyncDuly
-from duly._async.wire import LEAVING_TIMEOUT
+from duly._async.primitives import LEAVING_TIMEOUT
 from duly._core import ops
 from duly._core.keys import RegistryKeys
 from duly._core.registry import Info, written_info

@@ -25,6 +25,7 @@ from duly._core.handlers import TaskDefinition
 from duly._core.ids import IdMaker
 from duly._core.keys import RegistryKeys
 from duly._core.naming import about, is_of_topic
+from duly._core.resp import Credentials
 from duly._renewal import Renewer
 from duly.errors import UsageError
 from duly.message import Message, Schedule, WorkerInfo
@@ -75,6 +76,8 @@ class AsyncDuly:
     - `max_message_bytes`: The default for queues and topics: the largest size of an encoded body with its headers.
     - `allow_eviction`: Whether to accept a server that may evict keys. Otherwise the first call raises UnsafeServer.
     - `patience`: Seconds that a call retries while the server does not answer. Then it raises Unavailable.
+    - `credentials`: A function that returns user and password, or a password, for each new connection. It is for
+      logins by tokens that expire, and replaces those of the URL. It may block, and may run in any thread.
 
     Every call may raise Unavailable, or ServerError if the server refuses it. A call that is retried after a lost reply
     is carried out once. Close the app with `aclose`, or use it as a context manager.
@@ -88,8 +91,11 @@ class AsyncDuly:
         max_message_bytes: int = 1 << 20,
         allow_eviction: bool = False,
         patience: float = 20.0,
+        credentials: Credentials | None = None,
     ) -> None:
         self._address = _address(server)
+        if credentials is not None:
+            self._address = addresses.with_credentials(self._address, credentials)
         self.namespace: str = checked_name(namespace, "namespace")
         self._max_message_bytes = checked_count(max_message_bytes, "max_message_bytes")
         self._allow_eviction = checked_flag(allow_eviction, "allow_eviction")

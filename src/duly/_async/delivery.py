@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from duly._async.lock import AsyncLock
-from duly._async.wire import uninterrupted
+from duly._async.primitives import uninterrupted
 from duly._core import codec, commits, outcome_rules, replies, results, settles, views
 from duly._core.call import Call
 from duly._core.delivered import Delivered

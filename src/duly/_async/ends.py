@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-from duly._async.wire import AsyncBell
+from duly._async.primitives import AsyncBell
 
 Position = tuple[int, int]
 """The id of a stream entry: its time and its sequence number."""

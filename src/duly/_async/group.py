@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from duly._async.inbox import AsyncInbox, Page
-from duly._async.wire import sleep
+from duly._async.primitives import sleep
 from duly._core import ops, outgoing, patience, publishing, replies, topic_ops, views
 from duly._core.call import Call
 from duly._core.explanation import (

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from duly._async import redriving
 from duly._async.auditing import AsyncAuditor
 from duly._async.delivery import AsyncDelivery
+from duly._async.primitives import uninterrupted
 from duly._async.schedules import fire_due
-from duly._async.wire import uninterrupted
 from duly._core import codec, ops, outgoing, patience, replies, settles, views
 from duly._core.call import Call
 from duly._core.explanation import explained

@@ -1,6 +1,6 @@
 """The link between the client and one server: sends calls, and retries them during an outage.
 
-The retries of redis-py are off. A call keeps its stream and sequence number when it is sent again, so the server
+A call keeps its stream and sequence number when it is sent again, so the server
 carries it out once (I6).
 """
 
@@ -12,16 +12,16 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError, ResponseError
-
-from duly._async.connections import AsyncConnections, AsyncSlot
+from duly._async.connections import AsyncConnections
 from duly._async.durability import missing_for
 from duly._async.ends import AsyncEnds, AsyncEndWatch
+from duly._async.pool import AsyncPool
+from duly._async.primitives import nothing_in_background, sleep, uninterrupted
 from duly._async.waiter import AsyncWaiter
-from duly._async.wire import REPLY_TIMEOUT, UNREACHABLE, nothing_in_background, sleep, uninterrupted
+from duly._async.wire import REPLY_TIMEOUT, UNREACHABLE, AsyncWire
 from duly._core import outages, patience, replies, rights
 from duly._core.address import Address
-from duly._core.call import Arg, Call
+from duly._core.call import Call, CallStream
 from duly._core.keys import (
     GroupKeys,
     QueueKeys,
@@ -31,17 +31,19 @@ from duly._core.keys import (
     topic_of_key,
     topic_pattern,
 )
+from duly._core.resp import Arg, ErrorReply, ReplyError
 
 # --- sync only
-# | from duly._sync.wire import LEAVING_TIMEOUT
+# | from duly._sync.primitives import LEAVING_TIMEOUT
 # --- end
 from duly.errors import DulyError, QueueFull, ServerError, Unavailable
 from duly.options import Durable
 
 T = TypeVar("T")
+Ask = Callable[[AsyncWire, CallStream], Awaitable[T]]
+"""One try of a call: sends it on a connected wire, with the number of its stream."""
 
 _LOG: Final = logging.getLogger("duly")
-_REFUSED: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
 _CHECK_CREDENTIALS: Final = "Check user and password in the URL, redis://USER:PASSWORD@host"
 _FEWER_DATABASES: Final = (
     "The server has no database of that number: it has 0 to 15 unless `databases` in its configuration is changed, "
@@ -53,14 +55,12 @@ class AsyncLink:
     """Sends calls to one server. Threads or tasks may share it like its app. It survives a fork."""
 
     def __init__(self, address: Address, *, patience: float, allow_eviction: bool) -> None:
-        self._shown = address.shown
         self._user = str(address.options.get("username") or "default")
         self._is_tls = address.kind == "tls"
         self.patience = patience
         """Seconds that a call retries while the server does not answer. Long-running programs may raise it."""
         self.connections: AsyncConnections = AsyncConnections(address, allow_eviction=allow_eviction)
         self.waiter: AsyncWaiter = AsyncWaiter(self.connections, self._carry)
-        self._is_down = False
         self.is_quiet = False
         """Whether outages are not logged, because another link of the program logs them."""
         self.on_return: Callable[[], object] | None = None
@@ -69,7 +69,7 @@ class AsyncLink:
     @property
     def is_down(self) -> bool:
         """Whether this link has logged an outage that has not ended yet."""
-        return self._is_down
+        return self.connections.pool.is_down
 
     @property
     def consumer(self) -> str:
@@ -95,31 +95,25 @@ class AsyncLink:
     # |     carry it out twice, and sends the same reply (I6).
     # |     """
     # |     self.connections.rebind_loop()
-    # |     slot = self.connections.take()
-    # |     slot.sequence += 1
+    # |     stream = self.connections.take_stream()
     # |     answers: list[T] = []
     # |     try:
-    # |         reply = self._ask_until_answered(slot, call.title, lambda taken: self._ask(taken, call), gives_up=True)
+    # |         reply = self._with_retry(call.title, lambda wire, _: self._ask(wire, stream, call))
     # |         answers.append(call.decode(reply))
-    # |         self.connections.give(slot)
+    # |         self.connections.give_stream(stream)
     # |         return answers[0]
     # |     except DulyError:
-    # |         self.connections.give(slot)
+    # |         self.connections.give_stream(stream)
     # |         raise
     # |     except BaseException:
     # |         with contextlib.suppress(Exception):  # the lease or a timeout ends it
-    # |             answer = answers[0] if answers else call.decode(self._ask_before_leaving(slot, call))
+    # |             answer = answers[0] if answers else call.decode(self._ask_before_leaving(stream, call))
     # |             if_interrupted(answer)
     # |         raise
     # |
-    # | def _ask_before_leaving(self, slot: Slot, call: Call[Any]) -> Any:
-    # |     """Send a call once more, with a short timeout, and close the connection."""
-    # |     try:
-    # |         slot.wire.close()  # a reply may be on its way
-    # |         self.connections.opened(slot)
-    # |         return self._ask(slot, call, LEAVING_TIMEOUT)
-    # |     finally:
-    # |         slot.wire.close()
+    # | def _ask_before_leaving(self, stream: CallStream, call: Call[Any]) -> Any:
+    # |     """Send a call once more, with a short timeout. Its first connection is closed, with the unread reply."""
+    # |     return self.connections.pool.ask(lambda wire: self._ask(wire, stream, call, LEAVING_TIMEOUT))
     # |
     # --- end
     async def run_on(self, call: Call[T]) -> T:
@@ -127,15 +121,16 @@ class AsyncLink:
 
         If a claim were abandoned and the server still carried it out, its messages would be leased without a consumer.
         """
-        return call.decode(await self._with_retry(call.title, lambda slot: self._ask(slot, call), gives_up=False))
+        reply = await self._with_retry(call.title, lambda wire, stream: self._ask(wire, stream, call), gives_up=False)
+        return call.decode(reply)
 
     async def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:
         """Send a call and wait until it is durable. The second value is the reason if it is not, else empty."""
 
-        async def ask(slot: AsyncSlot) -> tuple[Any, str]:
+        async def ask(wire: AsyncWire, stream: CallStream) -> tuple[Any, str]:
             # If the connection breaks in between, the call is repeated as well: WAIT covers only the writes of its
             # connection, and a recognised repeat writes.
-            return await self._ask(slot, call), await missing_for(slot.wire, durable)
+            return await self._ask(wire, stream, call), await missing_for(wire, durable)
 
         reply, missing = await uninterrupted(self._with_retry(call.title, ask))
         return call.decode(reply), missing
@@ -163,7 +158,7 @@ class AsyncLink:
 
     async def check_eviction(self) -> None:
         """Check again whether the server may evict keys, and log changes."""
-        await self._with_retry("a check of the server", lambda slot: self.connections.check_eviction(slot.wire))
+        await self._with_retry("a check of the server", lambda wire, _: self.connections.pool.check_eviction(wire))
 
     async def queues(self, namespace: str) -> list[str]:
         """Return the names of the queues that were used."""
@@ -180,12 +175,12 @@ class AsyncLink:
     async def _names(self, title: str, pattern: str, name_of: Callable[[bytes], str | None]) -> list[str]:
         """Scan all keys. They are few, since no key belongs to a single message."""
 
-        async def scan(slot: AsyncSlot) -> list[str]:
+        async def scan(wire: AsyncWire, _: CallStream) -> list[str]:
             found: set[str | None] = set()
             cursor: Arg = 0
             while True:
                 command: list[Arg] = [b"SCAN", cursor, b"MATCH", pattern, b"COUNT", 1000]
-                cursor, page = await slot.wire.ask(command)
+                cursor, page = await wire.ask(command)
                 found.update(map(name_of, page))
                 if cursor == b"0":
                     return sorted(name for name in found if name is not None)
@@ -207,102 +202,105 @@ class AsyncLink:
 
     # --- end
     async def _carry(self, call: Call[Any]) -> Any:
-        return await self._with_retry(call.title, lambda slot: self._ask(slot, call))
+        return await self._with_retry(call.title, lambda wire, stream: self._ask(wire, stream, call))
 
-    async def _with_retry(self, title: str, ask: Callable[[AsyncSlot], Awaitable[T]], *, gives_up: bool = True) -> T:
-        """Take a slot, and ask until there is a reply or `patience` is over, with the same sequence number."""
-        connections = self.connections
-        connections.rebind_loop()
-        async with connections.gate:
-            slot = connections.take()
-            slot.sequence += 1
-            try:
-                return await self._ask_until_answered(slot, title, ask, gives_up=gives_up)
-            finally:
-                connections.give(slot)
+    async def _with_retry(self, title: str, ask: Ask[T], *, gives_up: bool = True) -> T:
+        """Ask until there is a reply or `patience` is over, with the same sequence number."""
+        self.connections.rebind_loop()
+        numbered = _Numbered(self.connections)
+        failing_since, tries = 0.0, 0
+        try:
+            while True:
+                pool = await self.connections.serving_pool()
+                try:
+                    answer = await self._try(pool, title, ask, numbered)
+                except (UNREACHABLE, ReplyError) as error:
+                    trouble: Exception = error
+                else:
+                    if pool.is_down or outages.unanswered:
+                        self._note_up(pool)
+                    return answer
+                now = time.monotonic()
+                failing_since = failing_since or now
+                if tries:  # one failure is not an outage: the server may have closed an idle connection
+                    self._note_down(pool, trouble, gives_up=gives_up)
+                if gives_up and now >= failing_since + self.patience:
+                    raise self._unavailable(pool, title, trouble, was_asked=numbered.was_asked) from trouble
+                await sleep(patience.backoff(tries, random.random))
+                tries += 1
+        finally:
+            numbered.release()
 
-    async def _ask_until_answered(
-        self, slot: AsyncSlot, title: str, ask: Callable[[AsyncSlot], Awaitable[T]], *, gives_up: bool
-    ) -> T:
-        failing_since, tries, was_asked = 0.0, 0, False
-        while True:
+    async def _try(self, pool: AsyncPool, title: str, ask: Ask[T], numbered: "_Numbered") -> T:
+        """Ask once. Raises OSError or ReplyError if the call may be retried, and DulyError otherwise."""
+        async with pool.gate:
+            wire = pool.take()
             try:
-                if not slot.wire.is_open:
-                    await self.connections.opened(slot)
-                was_asked = True
-                answer = await ask(slot)
-            except _REFUSED as error:
-                raise self._denied(title, error) from error
+                if not wire.is_open:
+                    wire = await pool.opened(wire)
+                return await ask(wire, numbered.stream())
             except UNREACHABLE as error:
-                await slot.wire.close()
-                trouble: Exception = error
-            except RedisError as error:
-                await self._handle(slot, title, error)
-                trouble = error
-            else:
-                if self._is_down or outages.unanswered:
-                    self._note_up()
-                return answer
-            now = time.monotonic()
-            failing_since = failing_since or now
-            if tries:  # one failure is not an outage: the server may have closed an idle connection
-                self._note_down(trouble, gives_up=gives_up)
-            if gives_up and now >= failing_since + self.patience:
-                raise self._unavailable(title, trouble, was_asked=was_asked) from trouble
-            await sleep(patience.backoff(tries, random.random))
-            tries += 1
+                self.connections.doubt(pool, error)
+                await wire.close()
+                raise
+            except ReplyError as error:
+                await self._handle(pool, wire, title, error)
+                raise
+            finally:
+                pool.give(wire)
 
-    async def _ask(self, slot: AsyncSlot, call: Call[Any], timeout: float = REPLY_TIMEOUT) -> Any:
+    async def _ask(self, wire: AsyncWire, stream: CallStream, call: Call[Any], timeout: float = REPLY_TIMEOUT) -> Any:
         """Send a call once. If the server does not know the script, send its text."""
         script = call.script
         try:
-            return await slot.wire.ask(call.command(b"EVALSHA", script.sha, slot.stream, slot.sequence), timeout)
-        except ResponseError as error:
+            return await wire.ask(call.command(b"EVALSHA", script.sha, stream), timeout)
+        except ErrorReply as error:
             if replies.trouble_of(error) != "noscript":
                 raise
-            return await slot.wire.ask(call.command(b"EVAL", script.text, slot.stream, slot.sequence), timeout)
+            return await wire.ask(call.command(b"EVAL", script.text, stream), timeout)
 
-    async def _handle(self, slot: AsyncSlot, title: str, error: RedisError) -> None:
+    async def _handle(self, pool: AsyncPool, wire: AsyncWire, title: str, error: ReplyError) -> None:
         """Return if the call may be retried; raise the matching exception otherwise."""
+        if replies.is_denied(error):
+            raise self._denied(pool, title, error) from error
         trouble = replies.trouble_of(error)
         if trouble == "full":
             raise QueueFull(
-                f"{self._shown} is at maxmemory: {title} was refused and nothing was written. Let consumers drain it, "
+                f"{pool.shown} is at maxmemory: {title} was refused and nothing was written. Let consumers drain it, "
                 "or raise maxmemory"
             ) from error
         if trouble == "reconnect":
-            await slot.wire.close()
+            self.connections.doubt(pool)
+            await wire.close()
         elif trouble != "retry":
-            if replies.lacks_right_in_script(error):
-                raise self._denied(title, error) from error
             advice = f" {_FEWER_DATABASES}" if "DB index" in str(error) else ""
             raise ServerError(
-                f"{title} failed on {self._shown}: {_ended(error) if advice else error}{advice}"
+                f"{title} failed on {pool.shown}: {_ended(error) if advice else error}{advice}"
             ) from error
 
-    def _denied(self, title: str, error: RedisError) -> ServerError:
-        if isinstance(error, AuthenticationError | AuthorizationError):
-            return ServerError(f"{self._shown} refused the connection: {_ended(error)} {_CHECK_CREDENTIALS}")
+    def _denied(self, pool: AsyncPool, title: str, error: ReplyError) -> ServerError:
+        if isinstance(error, ErrorReply) and error.refuses_login:
+            return ServerError(f"{pool.shown} refused the connection: {_ended(error)} {_CHECK_CREDENTIALS}")
         advice = rights.advice(title, self._user, str(error))
-        return ServerError(f"{title} failed on {self._shown}: {_ended(error)} {advice}")
+        return ServerError(f"{title} failed on {pool.shown}: {_ended(error)} {advice}")
 
-    def _note_down(self, trouble: Exception, *, gives_up: bool) -> None:
-        if not self._is_down and not self.is_quiet:
-            self._is_down = True
-            if not outages.begin(self._shown):
+    def _note_down(self, pool: AsyncPool, trouble: Exception, *, gives_up: bool) -> None:
+        if not pool.is_down and not self.is_quiet:
+            pool.is_down = True
+            if not outages.begin(self.connections.address.shown):
                 return
             until = f"for up to {self.patience:g} s" if gives_up else "until it does"
-            _LOG.warning("%s does not answer, retrying %s: %s", self._shown, until, _described(trouble))
+            _LOG.warning("%s does not answer, retrying %s: %s", pool.shown, until, _described(trouble))
 
-    def _note_up(self) -> None:
-        self._is_down = False
-        if not outages.end(self._shown):
+    def _note_up(self, pool: AsyncPool) -> None:
+        pool.is_down = False
+        if not outages.end(self.connections.address.shown):
             return
-        _LOG.info("%s answers again", self._shown)
+        _LOG.info("%s answers again", pool.shown)
         if self.on_return is not None:
             self.on_return()
 
-    def _unavailable(self, title: str, trouble: Exception, *, was_asked: bool) -> Unavailable:
+    def _unavailable(self, pool: AsyncPool, title: str, trouble: Exception, *, was_asked: bool) -> Unavailable:
         outcome = f"{title} may or may not have been carried out" if was_asked else f"{title} was not carried out"
         advice = ""
         if was_asked and " on topic " in title and title.startswith(("publish", "send")):
@@ -311,9 +309,33 @@ class AsyncLink:
             advice = ". Send again with the same id= or dedup= if the message must not be stored twice"
         tls = ", and that it speaks TLS on this port (redis:// is without)" if self._is_tls and not was_asked else ""
         return Unavailable(
-            f"{self._shown} did not answer within {self.patience:g} s ({_described(trouble)}): {outcome}. "
+            f"{pool.shown} did not answer within {self.patience:g} s ({_described(trouble)}): {outcome}. "
             f"Check that the server runs and can be reached{tls}{advice}"
         )
+
+
+class _Numbered:
+    """The stream of one call. It is taken with the first permit, so that there are as few streams as permits."""
+
+    def __init__(self, connections: AsyncConnections) -> None:
+        self._connections = connections
+        self._stream: CallStream | None = None
+
+    @property
+    def was_asked(self) -> bool:
+        """Whether the call was sent, so that the server may have carried it out."""
+        return self._stream is not None
+
+    def stream(self) -> CallStream:
+        """Return the stream. Its number is the same for every try."""
+        if self._stream is None:
+            self._stream = self._connections.take_stream()
+        return self._stream
+
+    def release(self) -> None:
+        """Let another call use the stream."""
+        if self._stream is not None:
+            self._connections.give_stream(self._stream)
 
 
 def _ended(error: Exception) -> str:

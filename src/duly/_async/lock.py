@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 from typing import Any, Final, Self
 
-from duly._async.wire import uninterrupted
+from duly._async.primitives import uninterrupted
 from duly._core import ops, outgoing, patience, replies
 from duly._core.keys import LockKeys
 from duly._core.naming import about

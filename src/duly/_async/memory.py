@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Self, TypeVar
 
-from duly._async.wire import AsyncBell
+from duly._async.primitives import AsyncBell
 from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
 

@@ -7,7 +7,7 @@ send is sent at once. The sync counterpart of this file is written by hand.
 import asyncio
 
 from duly._async.link import AsyncLink
-from duly._async.wire import in_background
+from duly._async.primitives import in_background
 from duly._core import ops
 from duly._core.keys import QueueKeys
 from duly._core.outgoing import Outgoing, batches

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from duly._async.inbox import AsyncInbox
 from duly._async.outbox import AsyncOutbox
-from duly._async.wire import sleep
+from duly._async.primitives import sleep
 from duly._core import codec, ops, outgoing, patience, results
 from duly._core.keys import QueueKeys
 from duly._core.naming import about

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from duly._async.wire import sleep
+from duly._async.primitives import sleep
 from duly._core import ops, outgoing
 from duly._core.views import Letter
 from duly.errors import QueueFull, UsageError

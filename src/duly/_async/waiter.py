@@ -1,21 +1,18 @@
 """Blocking waits on the server: for wake tokens, for stream entries, and for ends of messages."""
 
-import contextlib
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
-
-from redis.exceptions import RedisError
+from typing import Any
 
 from duly._async.connections import AsyncConnections
 from duly._async.ends import EndEntries
-from duly._async.wire import UNREACHABLE, AsyncWire, before_leaving, sleep
+from duly._async.pool import AsyncPool
+from duly._async.primitives import before_leaving, sleep
+from duly._async.wire import UNREACHABLE, AsyncWire
 from duly._core import ops, patience
-from duly._core.call import Arg, Call
+from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
-
-_HELD_BACK_BY_A_PAUSE: Final[list[Arg]] = [b"EVAL", b"return 0", 0]
-"""A script may write, so a server that pauses writes holds it back, and all later commands of its connection."""
+from duly._core.resp import Arg, ReplyError
 
 
 class AsyncWaiter:
@@ -27,8 +24,8 @@ class AsyncWaiter:
     def __init__(self, connections: AsyncConnections, carry: Callable[[Call[bool]], Awaitable[object]]) -> None:
         self._connections = connections
         self._carry = carry
-        self._blocked: dict[AsyncWire, QueueKeys | None] = {}
-        """The blocked connections, each with the queue whose wake token it may take."""
+        self._blocked: dict[AsyncWire, tuple[AsyncPool, QueueKeys | None]] = {}
+        """The blocked connections, each with its pool, and the queue whose wake token it may take."""
 
     async def wait(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
         """Wait up to `seconds` for a wake token. True: one was taken.
@@ -63,81 +60,53 @@ class AsyncWaiter:
 
     async def _block(self, command: list[Arg], seconds: float, keys: QueueKeys | None) -> Any:
         """Run a blocking command for up to `seconds`; None: no reply. `keys`: the queue whose token it may take."""
-        wire = None
+        pool = wire = None
         try:
-            wire = await self._connections.take_waiting()
-            self._blocked[wire] = keys
+            pool = await self._connections.serving_pool()
+            wire = await pool.take_waiting()
+            self._blocked[wire] = pool, keys
             await wire.begin(command)
             if not await wire.poll(seconds):
-                await self.unblock(wire)
+                await pool.unblock(wire)
             reply = await wire.finish()
-        except (*UNREACHABLE, RedisError):
+        except (UNREACHABLE, ReplyError):
+            if pool is not None:
+                self._connections.doubt(pool)
             if wire is not None:
                 await wire.close()
             await sleep(min(seconds, patience.backoff(6, random.random)))
             return None
         except BaseException:
             # --- async only
-            await before_leaving(self._leave(wire, keys))
+            await before_leaving(self._leave(pool, wire, keys))
             # --- sync only
-            # | self._leave(wire, keys)
+            # | self._leave(pool, wire, keys)
             # --- end
             raise
         finally:
             if wire is not None:
                 self._blocked.pop(wire, None)
-        self._connections.give_waiting(wire)
+        pool.give_waiting(wire)
         return reply
 
     async def leave_all(self) -> None:
         """End all waits when the app is closed, and wake other consumers instead."""
-        for wire, keys in list(self._blocked.items()):
+        for wire, (pool, keys) in list(self._blocked.items()):
             if keys is None:
                 wire.hang_up()
                 continue
-            await self.cut(wire)
+            await pool.cut(wire)
             wire.hang_up()
             await self._carry(ops.wake(keys))
         for ends in list(self._connections.ends.values()):
             ends.ring_all()
 
-    async def unblock(self, wire: AsyncWire) -> None:
-        """End a blocking call from another connection. The blocked connection stays usable, and no token is lost.
-
-        A server may hold back the blocking call: CLIENT PAUSE and a planned failover pause writes, and BLPOP is a
-        write. CLIENT UNBLOCK of such a client crashes Redis before 7.4.6 and 8.2, and Valkey before 8.1.2. So a script
-        precedes it in the same write. While writes are paused, the server runs neither. After that, it runs both in a
-        row, and no pause can begin in between.
-
-        The other connection may overtake the blocking call, so that there is nothing to unblock. Then the command is
-        sent again, unless the reply has arrived.
-        """
-        command: list[Arg] = [b"CLIENT", b"UNBLOCK", wire.client_id]
-        for tries in range(11):
-            is_ended = await self._on_other_connection(lambda other: other.ask_second(_HELD_BACK_BY_A_PAUSE, command))
-            if is_ended or await wire.poll(0.001 * 2**tries):
-                break
-
-    async def cut(self, wire: AsyncWire) -> None:
-        """Disconnect a client on the server at once, so that the next token does not go to a closed connection."""
-        with contextlib.suppress(*UNREACHABLE, RedisError):
-            await self._on_other_connection(lambda other: other.ask([b"CLIENT", b"KILL", b"ID", wire.client_id]))
-
-    async def _on_other_connection(self, ask: Callable[[AsyncWire], Awaitable[Any]]) -> Any:
-        """Run a command on another connection."""
-        async with self._connections.gate:
-            slot = self._connections.take()
-            try:
-                return await ask(await self._connections.opened(slot))
-            finally:
-                self._connections.give(slot)
-
-    async def _leave(self, wire: AsyncWire | None, keys: QueueKeys | None) -> None:
+    async def _leave(self, pool: AsyncPool | None, wire: AsyncWire | None, keys: QueueKeys | None) -> None:
         """Abort a wait, and wake the next consumer, since a token may have been taken."""
         try:
-            if wire is not None:
+            if pool is not None and wire is not None:
                 if keys is not None:
-                    await self.cut(wire)
+                    await pool.cut(wire)
                 await wire.close()
             if keys is not None:
                 await self._carry(ops.wake(keys))

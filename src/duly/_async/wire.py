@@ -1,130 +1,59 @@
-"""One connection for asyncio, and the primitives that differ between asyncio and threads.
+"""One connection to one server, for asyncio. It has no policy: no retries, no backoff.
 
-The sync counterpart of this file is written by hand. It has no policy: no retries, no backoff.
+The sync counterpart of this file is written by hand as well.
 """
 
 import asyncio
 import contextlib
-import ssl
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, ParamSpec, TypeVar
+import socket
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, cast
 
-from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
+from duly import _sockets
+from duly._async.primitives import in_thread
 from duly._core.address import Kind
-from duly._core.call import Arg, packed
+from duly._core.resp import (
+    UNFINISHED,
+    Arg,
+    ErrorReply,
+    Greeting,
+    MalformedReply,
+    fixed_credentials,
+    greetings,
+    new_reader,
+    packed,
+)
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-Gate = asyncio.Semaphore
-sleep = asyncio.sleep
-in_thread = asyncio.to_thread
-
-_KINDS: Final[Mapping[Kind, Any]] = {
-    "tcp": Connection,
-    "tls": SSLConnection,
-    "unix": UnixDomainSocketConnection,
-    "embedded": UnixDomainSocketConnection,
-}
-UNREACHABLE: Final = (RedisConnectionError, RedisTimeoutError, OSError)
-"""Exceptions of a wire if the server cannot be reached or does not answer."""
+UNREACHABLE: Final = OSError
+"""The exception of a wire if the server cannot be reached or does not answer. Timeouts and TLS errors are OSErrors."""
 
 CONNECT_TIMEOUT: Final = 5.0
-LEAVING_TIMEOUT: Final = 1.0
 REPLY_TIMEOUT: Final = 5.0
 """Seconds that a server may take to reply. All scripts are bounded, so a server that takes longer is stuck."""
-_background: Final[set[asyncio.Future[Any]]] = set()
 
 
-async def uninterrupted(work: Awaitable[T], if_abandoned: Callable[[T], Awaitable[object]] | None = None) -> T:
-    """Finish `work` even if the caller is cancelled, and then pass its result to `if_abandoned`.
+class AsyncWire(asyncio.Protocol):
+    """A connection that is opened once. Commands may overlap: the server replies in their order.
 
-    A call that is cut off would leave a connection with an unread reply, and leased messages without a consumer.
+    A caller may be cancelled. Its reply is read and dropped, and the wire stays usable. After all other failures the
+    wire is closed: a late reply must not be read by another call.
     """
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if not task.cancelled():
-            await before_leaving(_clean_up(task, if_abandoned))
-        raise
-
-
-async def _clean_up(task: asyncio.Future[T], if_abandoned: Callable[[T], Awaitable[object]] | None) -> None:
-    try:
-        result = await task
-        if if_abandoned is not None:
-            await if_abandoned(result)
-    except Exception:  # noqa: BLE001, S110 - the caller is gone; the lease or a timeout ends it
-        pass
-
-
-async def before_leaving(work: Awaitable[object]) -> None:
-    """Clean up after a cancellation: block briefly, then finish in the background."""
-    task = in_background(work)
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.wait({task}, timeout=LEAVING_TIMEOUT)
-
-
-async def nothing_in_background() -> None:
-    """Wait briefly for the background tasks of this event loop."""
-    loop, here = asyncio.get_running_loop(), asyncio.current_task()
-    if others := {task for task in _background if task.get_loop() is loop and task is not here}:
-        await asyncio.wait(others, timeout=LEAVING_TIMEOUT)
-
-
-def in_background(work: Awaitable[object]) -> asyncio.Future[object]:
-    """Run something to its end without waiting for it."""
-    task = asyncio.ensure_future(work)
-    _background.add(task)
-    task.add_done_callback(_background.discard)
-    return task
-
-
-class AsyncBell:
-    """Wakes a task from any thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
-
-    def ring(self) -> None:
-        """End the current or next wait."""
-        with contextlib.suppress(RuntimeError):  # its event loop is closed
-            self._loop.call_soon_threadsafe(self._event.set)
-
-    async def wait(self, seconds: float) -> None:
-        """Wait up to `seconds` for a ring."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(seconds, 0)):
-                await self._event.wait()
-        self._event.clear()
-
-
-class AsyncWire:
-    """One connection to one server. It raises the exceptions of redis-py, and is closed after one."""
 
     def __init__(self, kind: Kind, options: Mapping[str, Any], name: str = "") -> None:
         """`name` is for CLIENT LIST. It is ignored if the user may not set a name."""
-        make: Any = _KINDS[kind]
-        self._connection = make(
-            protocol=2,
-            retry=Retry(NoBackoff(), 0),
-            driver_info=None,
-            socket_timeout=None,
-            socket_connect_timeout=CONNECT_TIMEOUT,
-            **options,
-        )
-        self._reading: asyncio.Task[Any] | None = None
-        self._naming = packed([b"CLIENT", b"SETNAME", name]) if name else b""
-        self._introduction = b""
-        """Sent together with the first command after a connect, so that the name needs no extra round trip."""
+        self._kind = kind
+        self._options = options
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._transport: asyncio.Transport | None = None
+        self._reader = new_reader()
+        self._pending: deque[tuple[asyncio.Future[Any], float]] = deque()
+        """The replies that are due, in order, each with its deadline by the clock of the event loop."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._end: Exception | None = None
+        """Why the wire is closed."""
+        self._begun: asyncio.Future[Any] | None = None
         self.client_id = 0
         """The id for CLIENT UNBLOCK, set for connections that block."""
         self.idle_since: float = 0.0
@@ -133,92 +62,224 @@ class AsyncWire:
     @property
     def is_open(self) -> bool:
         """Whether it is connected."""
-        return bool(self._connection.is_connected)
+        return self._transport is not None
 
-    async def open(self) -> None:
-        """Connect."""
-        if not self.is_open:
-            self._introduction = self._naming
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                await self._connection.connect()
-        except ssl.SSLError as error:
-            raise ConnectionError(str(error)) from error
-
-    async def ask(self, command: list[Arg], timeout: float = REPLY_TIMEOUT) -> Any:
-        """Send a command and read its reply."""
+    async def open(self, timeout: float | None = None) -> None:
+        """Connect, log in and select the database. Raises OSError, or ErrorReply if the server refuses it."""
+        timeout = CONNECT_TIMEOUT if timeout is None else timeout
+        self._loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
-                introduction = self._introduction
-                await self._connection.send_packed_command(introduction + packed(command), check_health=False)
-                if introduction:
-                    await self._finish_introduction()
-                return await self._connection.read_response()
-        except ResponseError:
-            raise  # the reply was read completely
-        except BaseException:
-            await self.close()  # a late reply must not be read by the next call
+                await self._connect(timeout)
+                login = await self._login()
+                await self._greet(greetings(self._options, login, self._name), timeout)
+        except BaseException as error:
+            self._close(ConnectionError("the connection was not completed"))
+            if isinstance(error, TimeoutError):
+                raise TimeoutError(f"no connection within {timeout:g} s") from None
             raise
 
-    async def _finish_introduction(self) -> None:
-        self._introduction = b""
-        with contextlib.suppress(ResponseError):
-            await self._connection.read_response()
+    async def _login(self) -> object:
+        credentials = fixed_credentials(self._options)
+        if "credentials" in self._options:  # it may ask a token service
+            return await in_thread(credentials)
+        return credentials()
 
-    async def ask_second(self, first: list[Arg], second: list[Arg]) -> Any:
-        """Send two commands in one write, so that the server runs them in a row. Return the reply to the second."""
+    async def _greet(self, commands: Sequence[Greeting], timeout: float) -> None:
+        """Send all commands in one write."""
+        waiting = self._send(b"".join(packed(each.command) for each in commands), timeout, len(commands))
+        for each, reply in zip(commands, waiting, strict=True):
+            try:
+                await reply
+            except ErrorReply as error:
+                if each.is_required or not error.leaves_command_out:
+                    raise
+
+    async def _connect(self, timeout: float) -> None:
+        assert self._loop is not None
+        if self._kind in ("unix", "embedded"):
+            await self._connect_to_socket(self._options["path"])
+            return
+        host, port = self._options["host"], self._options["port"]
+        place = f"{host}:{port}"
+        errors: list[Exception] = []
         try:
-            async with asyncio.timeout(REPLY_TIMEOUT):
-                both = packed(first) + packed(second)
-                await self._connection.send_packed_command(both, check_health=False)
-                await self._connection.read_response()
-                return await self._connection.read_response()
+            found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise _sockets.unreachable(place, [error]) from error
+        for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
+            try:
+                async with asyncio.timeout(timeout / left):  # an address that does not answer leaves time
+                    await self._connect_to(socket.socket(family, kind, protocol), address, host)
+            except OSError as error:
+                errors.append(error)
+            else:
+                return
+        raise _sockets.unreachable(place, errors) from errors[-1]
+
+    async def _connect_to_socket(self, path: str) -> None:
+        assert self._loop is not None
+        try:
+            await self._loop.create_unix_connection(lambda: self, path)
+        except OSError as error:
+            raise _sockets.unreachable(path, [error]) from error
+
+    async def _connect_to(self, connection: socket.socket, address: Any, host: str) -> None:
+        assert self._loop is not None
+        tls = _sockets.tls_context(self._options) if self._kind == "tls" else None
+        try:
+            connection.setblocking(False)
+            _sockets.prepare(connection)
+            await self._loop.sock_connect(connection, address)
+            name = host if tls is not None else None
+            await self._loop.create_connection(lambda: self, sock=connection, ssl=tls, server_hostname=name)
         except BaseException:
-            await self.close()  # a late reply must not be read by the next call, even after an error
+            connection.close()
             raise
 
-    async def begin(self, command: list[Arg]) -> asyncio.Task[Any]:
-        """Send a command with a slow reply. The task ends when the reply is there, and `finish` returns it."""
-        await self._connection.send_packed_command(packed(command), check_health=False)
-        self._reading = asyncio.create_task(self._connection.read_response())
-        return self._reading
+    async def ask(self, command: Sequence[Arg], timeout: float = REPLY_TIMEOUT) -> Any:
+        """Send a command and return its reply. Raises ErrorReply, MalformedReply or OSError."""
+        return await self._send(packed(command), timeout)[0]
+
+    async def ask_both(self, first: Sequence[Arg], second: Sequence[Arg], timeout: float = REPLY_TIMEOUT) -> list[Any]:
+        """Send two commands in one write, so that the server runs them in a row. Return both replies."""
+        before, reply = self._send(packed(first) + packed(second), timeout, 2)
+        return [await before, await reply]
+
+    async def begin(self, command: Sequence[Arg]) -> asyncio.Future[Any]:
+        """Send a command with a slow reply. The future ends when the reply is there, and `finish` returns it."""
+        (self._begun,) = self._send(packed(command), None)
+        return self._begun
 
     async def poll(self, seconds: float) -> bool:
         """Wait up to `seconds` for the reply to `begin`, without reading it."""
-        assert self._reading is not None
-        done, _ = await asyncio.wait({self._reading}, timeout=seconds)
+        assert self._begun is not None
+        done, _ = await asyncio.wait({self._begun}, timeout=seconds)
         return bool(done)
 
     async def finish(self, timeout: float = REPLY_TIMEOUT) -> Any:
-        """Read the reply to `begin`."""
-        assert self._reading is not None
-        reading, self._reading = self._reading, None
+        """Return the reply to `begin`."""
+        assert self._begun is not None
+        begun, self._begun = self._begun, None
         async with asyncio.timeout(timeout):
-            return await reading
+            return await begun
 
     async def close(self) -> None:
         """Disconnect. Safe to repeat."""
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
-        await self._connection.disconnect(nowait=True)
+        self._close(ConnectionError("the connection is closed"))
+
+    def hang_up(self) -> None:
+        """Abort the connection. Pending calls fail."""
+        self._close(ConnectionError("the connection is closed"))
 
     def abandon(self) -> None:
-        """Drop a connection whose event loop has ended, so that nothing can be awaited on it."""
-        self._reading = None
-        connection = self._connection
-        writer = connection._writer
-        connection._reader = connection._writer = None
-        if writer is None:
+        """Drop a connection from any thread. Its event loop may have ended, so that nothing can be awaited on it."""
+        transport: Any = self._transport
+        self._transport = None
+        if transport is None or self._loop is None:
             return
-        transport: Any = writer.transport
         with contextlib.suppress(Exception):
             try:
-                transport.abort()
+                self._loop.call_soon_threadsafe(transport.abort)
             except RuntimeError:  # the event loop is closed: close the socket as it would have done
                 transport._call_connection_lost(None)
 
-    def hang_up(self) -> None:
-        """Abort the connection. A pending read fails."""
-        with contextlib.suppress(Exception):
-            self._connection._writer.transport.abort()
+    # Sending
+
+    def _send(self, data: bytes, timeout: float | None, replies: int = 1) -> list[asyncio.Future[Any]]:
+        """Write commands, and return the futures of their replies."""
+        if self._transport is None or self._loop is None:
+            raise self._end or ConnectionError("the connection is not open")
+        self._transport.write(data)
+        deadline = float("inf") if timeout is None else self._loop.time() + timeout
+        waiting = [self._loop.create_future() for _ in range(replies)]
+        self._pending.extend((future, deadline) for future in waiting)
+        if timeout is not None:
+            self._watch(deadline)
+        return waiting
+
+    def _watch(self, deadline: float) -> None:
+        """Check the deadlines at this time. One timer serves many calls, since nearly all end in time."""
+        assert self._loop is not None
+        if self._timer is not None:
+            if self._timer.when() <= deadline:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._check_deadlines)
+
+    def _check_deadlines(self) -> None:
+        assert self._loop is not None
+        self._timer = None
+        if not self._pending:
+            return
+        earliest = min(deadline for _, deadline in self._pending)
+        if earliest <= self._loop.time():
+            self._close(TimeoutError("the server did not reply in time"))
+        elif earliest != float("inf"):
+            self._watch(earliest)
+
+    # Receiving: called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast("asyncio.Transport", transport)  # that of uvloop has no common class
+
+    def data_received(self, data: bytes) -> None:
+        """Give each reply to its call."""
+        reader, pending = self._reader, self._pending
+        try:
+            reader.feed(data)
+            while (reply := reader.gets()) is not UNFINISHED:
+                if not pending:
+                    self._refuse(reply)
+                    return
+                future, _ = pending.popleft()
+                if not future.done():  # otherwise the caller was cancelled
+                    _settle(future, reply)
+        except MalformedReply as error:
+            self._close(error)
+
+    def _refuse(self, reply: Any) -> None:
+        """Close after a reply without a call: a server that refuses a connection sends its reason first."""
+        is_reason = isinstance(reply, ErrorReply)
+        self._close(reply if is_reason else MalformedReply("there is a reply without a command"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail all pending calls."""
+        self._close(exc if isinstance(exc, OSError) else ConnectionError("the server closed the connection"))
+
+    def _close(self, why: Exception) -> None:
+        """Disconnect, and fail all pending calls. Only the first reason counts."""
+        transport, self._transport = self._transport, None
+        if self._end is None:
+            self._end = why
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if transport is not None:
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                transport.abort()
+        failed, self._pending = self._pending, deque()
+        _fail((future for future, _ in failed), self._end)
+
+
+def _settle(future: asyncio.Future[Any], reply: Any) -> None:
+    if isinstance(reply, ErrorReply):
+        _fail([future], reply)
+    else:
+        future.set_result(reply)
+
+
+def _fail(futures: Iterable[asyncio.Future[Any]], error: Exception) -> None:
+    for future in futures:
+        if not future.done():
+            with contextlib.suppress(RuntimeError):  # its event loop is closed
+                future.set_exception(_copied(error))
+                future.exception()  # the event loop does not report it if the caller is gone
+
+
+def _copied(error: Exception) -> Exception:
+    """Return an equal error. Two callers must not share one, since each adds its traceback."""
+    if isinstance(error, OSError | ErrorReply) and error.args:
+        return type(error)(*error.args)
+    return error

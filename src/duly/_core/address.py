@@ -351,11 +351,20 @@ def chosen(url: str | None, environment: Mapping[str, str]) -> Address:
     return replace(_embedded(".duly"), is_default=True)
 
 
+def with_credentials(address: Address, credentials: Any) -> Address:
+    """Return the address with a function that returns user and password for each new connection."""
+    if not callable(credentials):
+        raise UsageError(f"credentials must be a function, not {type(credentials).__name__}")
+    if address.kind in ("embedded", "memory"):
+        raise UsageError(f"credentials are for a server with a login, not for {address.shown}")
+    return replace(address, options={**address.options, "credentials": credentials})
+
+
 def _supported(address: Address) -> Address:
     """Refuse an address that the client cannot open yet."""
-    if address.topology != "single":
+    if address.topology == "cluster":
         scheme = address.shown.partition("://")[0]
-        raise UsageError(f"{scheme}:// is not built yet: this version connects to one server")
+        raise UsageError(f"{scheme}:// is not built yet: this version connects to one server, or by sentinels")
     return address
 
 

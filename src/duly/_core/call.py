@@ -4,9 +4,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, Self, TypeVar
 
-from hiredis import pack_command
-
 from duly._core.keys import EVERY_PRIORITY, QueueKeys
+from duly._core.resp import Arg
 from duly._core.topology import slot_of
 from duly._core.verbs import VERBS
 from duly._lua import Script
@@ -35,17 +34,15 @@ _ASKED: Final[Mapping[str, str]] = {
 }
 """The user's name for what a script does, where the two differ."""
 
-Arg = bytes | str | int
-_pack: Final[Callable[[tuple[Arg, ...]], bytes]] = pack_command  # type: ignore[assignment]
 
+class CallStream:
+    """A stream of numbered calls, one at a time. A call keeps its stream and number on every try, on any node."""
 
-def packed(command: Sequence[Arg]) -> bytes:
-    """Write a command as the server reads it.
+    __slots__ = ("name", "sequence")
 
-    Numbers are written here. hiredis 3.5 ends the process with a segmentation fault when a signal handler raises (as
-    Ctrl-C does) while it writes one.
-    """
-    return _pack(tuple([b"%d" % arg if type(arg) is int else arg for arg in command]))
+    def __init__(self, name: bytes, sequence: int = 0) -> None:
+        self.name: bytes = name
+        self.sequence: int = sequence
 
 
 class Call(Generic[T]):
@@ -96,11 +93,19 @@ class Call(Generic[T]):
         """Return whether a cluster accepts the call: all of its keys are in the slot of its queue."""
         return all(slot_of(key) == self.keys.slot for key in self.extra_keys)
 
-    def command(self, verb: bytes, code: str | bytes, stream: bytes, sequence: int) -> list[Arg]:
+    def command(self, verb: bytes, code: str | bytes, stream: CallStream) -> list[Arg]:
         """Write the command: EVALSHA with the hash, or EVAL with the text."""
         keys = self.keys.of_script(self.script, self.digits)
         if self.extra_keys or self.keys.tail:
             keys = (*keys, *self.extra_keys, *self.keys.tail)
         if self.writes:
-            return [verb, code, len(keys) + 1, self.keys.call(stream), *keys, _SEQUENCE.pack(sequence), *self.args]
+            return [
+                verb,
+                code,
+                len(keys) + 1,
+                self.keys.call(stream.name),
+                *keys,
+                _SEQUENCE.pack(stream.sequence),
+                *self.args,
+            ]
         return [verb, code, len(keys), *keys, *self.args]

@@ -9,10 +9,11 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 from duly import _lua
 from duly._core import codec, registry, replies, views
 from duly._core import schedules as scheduling
-from duly._core.call import Arg, Call
+from duly._core.call import Call
 from duly._core.effects import Effect
 from duly._core.keys import EVERY_PRIORITY, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys, TopicKeys
 from duly._core.outgoing import Outgoing, microseconds
+from duly._core.resp import Arg
 from duly._core.topic_ops import ONLY_PRIORITY, Publication, entry_texts, stream_bounds
 from duly.message import Message, PendingMessage, Stats, WorkerInfo
 from duly.options import Keep, QueueOptions, checked_seconds, interval_of

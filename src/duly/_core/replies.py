@@ -1,10 +1,11 @@
 """Decode replies of calls that change something: codes of scripts become values and errors."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from duly._core import codec, faults
 from duly._core.naming import title_of
+from duly._core.resp import ErrorReply
 from duly.errors import LeaseLost, LockBusy, LockLost
 from duly.message import AuditFault
 
@@ -23,17 +24,6 @@ _NEVER: Final = b"18446744073709551615-18446744073709551615"
 Trouble = Literal["noscript", "full", "retry", "reconnect", "stale", "refused"]
 """The reaction to an error reply: send the script's text, raise QueueFull, wait, reconnect, ignore, raise."""
 
-# redis-py turns some codes into classes and cuts them off the text.
-_TROUBLES_BY_CLASS: Final[Mapping[str, Trouble]] = {
-    "NoScriptError": "noscript",
-    "OutOfMemoryError": "full",
-    "ReadOnlyError": "reconnect",
-    "MaxConnectionsError": "reconnect",
-    "MasterDownError": "retry",
-    "BusyLoadingError": "retry",
-    "TryAgainError": "retry",
-    "ClusterDownError": "retry",
-}
 # Redis 6.2 wraps the error of a command inside a script, so a code can be anywhere in the text.
 _TROUBLES_BY_TEXT: Final[tuple[tuple[str, Trouble], ...]] = (
     ("NOSCRIPT", "noscript"),
@@ -50,15 +40,11 @@ _TROUBLES_BY_TEXT: Final[tuple[tuple[str, Trouble], ...]] = (
     ("max number of clients", "reconnect"),
 )
 
-_DENIALS: Final = ("AuthenticationError", "AuthorizationError", "NoPermissionError")
-_NO_RIGHT: Final = ("The user executing the script can't", "ACL failure in script")
+_DENIED_IN_SCRIPT: Final = ("The user executing the script can't", "ACL failure in script")
 
 
 def trouble_of(error: Exception) -> Trouble:
     """Classify an error reply of the server."""
-    known = _TROUBLES_BY_CLASS.get(type(error).__name__)
-    if known is not None:
-        return known
     text = str(error)
     for code, trouble in _TROUBLES_BY_TEXT:
         if code in text:
@@ -68,12 +54,7 @@ def trouble_of(error: Exception) -> Trouble:
 
 def is_denied(error: BaseException | None) -> bool:
     """Whether the server denied access to the connection's user, by password or by permissions."""
-    return type(error).__name__ in _DENIALS or lacks_right_in_script(error)
-
-
-def lacks_right_in_script(error: BaseException | None) -> bool:
-    """Whether the server denied a command inside a script. redis-py has no class for that."""
-    return any(text in str(error) for text in _NO_RIGHT)
+    return isinstance(error, ErrorReply) and (error.is_denial or any(text in str(error) for text in _DENIED_IN_SCRIPT))
 
 
 class SendOutcome(NamedTuple):

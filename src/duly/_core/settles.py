@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from duly._core import ops
-from duly._core.call import Arg, Call
+from duly._core.call import Call
 from duly._core.keys import QueueKeys
 from duly._core.outcome_rules import (
     Decision,
@@ -19,6 +19,7 @@ from duly._core.outcome_rules import (
     described,
     storable,
 )
+from duly._core.resp import Arg
 from duly._core.verbs import VERBS
 from duly.options import MAX_BATCH, QueueOptions, Retry, checked_positive_seconds, checked_seconds
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from duly._core import replies, views
-from duly._core.call import Arg, Call
+from duly._core.call import Call
 from duly._core.keys import EVERY_PRIORITY, GroupKeys, TopicKeys
 from duly._core.outgoing import microseconds
+from duly._core.resp import Arg
 from duly.options import Keep, checked_seconds
 
 ONLY_PRIORITY: Final = "0"

@@ -3,8 +3,7 @@
 
 from typing import Final
 
-from redis.exceptions import ResponseError
-
+from duly._core.resp import ErrorReply
 from duly._core.server import is_unknown_command
 from duly._sync.wire import REPLY_TIMEOUT, Wire
 from duly.options import Durable
@@ -32,7 +31,7 @@ def _missing_for_fsync(wire: Wire) -> str:
     """
     try:
         local, _ = wire.ask([b"WAITAOF", 1, 0, _WAIT_MS], _TIMEOUT)
-    except ResponseError as error:
+    except ErrorReply as error:
         if not is_unknown_command(str(error)):
             return f"the server did not confirm it: {error}"
         local = 1  # Redis before 7.2 has no WAITAOF: check only the settings
@@ -48,7 +47,7 @@ def _missing_for_syncing(wire: Wire) -> str:
         for name in (b"appendonly", b"appendfsync"):
             found = wire.ask([b"CONFIG", b"GET", name])
             settings.update(zip(found[0::2], found[1::2], strict=True))
-    except ResponseError as error:
+    except ErrorReply as error:
         return f"the server does not show whether it syncs every write: {error}"
     if settings.get(b"appendonly") == b"yes" and settings.get(b"appendfsync") == b"always":
         return ""

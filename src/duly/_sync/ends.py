@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Self
 
-from duly._sync.wire import Bell
+from duly._sync.primitives import Bell
 
 Position = tuple[int, int]
 """The id of a stream entry: its time and its sequence number."""

@@ -20,7 +20,7 @@ from duly._core.keys import GroupKeys
 from duly._core.naming import about
 from duly._core.states import State
 from duly._sync.inbox import Inbox, Page
-from duly._sync.wire import sleep
+from duly._sync.primitives import sleep
 from duly.message import Message, Pending, PendingMessage
 from duly.options import MAX_BATCH, BodyT, Seconds, checked_count, checked_seconds
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from duly._core import ops, outgoing, patience, replies
 from duly._core.keys import LockKeys
 from duly._core.naming import about
-from duly._sync.wire import uninterrupted
+from duly._sync.primitives import uninterrupted
 from duly.errors import DulyError, UsageError
 from duly.options import Seconds, Wait, checked_positive_seconds, checked_seconds
 from duly.outcomes import Defer, OnBusy

@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 
 from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
-from duly._sync.wire import Bell
+from duly._sync.primitives import Bell
 from duly.errors import DulyError, UsageError
 from duly.memory.engine import Engine
 from duly.memory.link import MemoryLink as Carrier

@@ -12,7 +12,7 @@ from duly._core.keys import QueueKeys
 from duly._core.naming import about
 from duly._sync.inbox import Inbox
 from duly._sync.outbox import Outbox
-from duly._sync.wire import sleep
+from duly._sync.primitives import sleep
 from duly.errors import NotDurable, NotFinished, QueueFull, UsageError
 from duly.options import (
     MAX_BATCH,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from duly._core import ops, outgoing
 from duly._core.views import Letter
-from duly._sync.wire import sleep
+from duly._sync.primitives import sleep
 from duly.errors import QueueFull, UsageError
 from duly.message import Message
 from duly.options import MAX_BATCH, UNCHANGED, checked_count, interval_of

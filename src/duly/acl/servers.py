@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from redis.exceptions import ResponseError
-
+from duly._core.resp import ErrorReply
 from duly._core.server import read_info
 from duly.errors import UsageError
 
@@ -69,12 +68,8 @@ def ask(app: Any, commands: Iterable[str]) -> Knowledge:
     link = app._link
     if app._address.kind == "memory":
         raise UsageError("memory:// has no users: name a server by --url, or its version by --server")
-    with link.connections.gate:
-        slot = link.connections.take()
-        try:
-            return _read_commands(link.connections.opened(slot), list(commands))
-        finally:
-            link.connections.give(slot)
+    known: Knowledge = link.connections.pool.ask(lambda wire: _read_commands(wire, list(commands)))
+    return known
 
 
 def _read_commands(wire: Any, commands: list[str]) -> Knowledge:
@@ -82,7 +77,7 @@ def _read_commands(wire: Any, commands: list[str]) -> Knowledge:
     names = commands if known.version >= _HAVE_SUBCOMMANDS else [name.partition("|")[0] for name in commands]
     try:
         answers = wire.ask([b"COMMAND", b"INFO", *names])
-    except ResponseError:  # the user may not run COMMAND INFO
+    except ErrorReply:  # the user may not run COMMAND INFO
         return known
     there = frozenset(name for name, answer in zip(commands, answers, strict=True) if answer)
     return Knowledge(known.name, known.version, there)

@@ -3,27 +3,21 @@
 A refusal is a reply as well: the caller gets `Missing`, with the reason.
 """
 
-import math
-import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from redis.exceptions import NoPermissionError, RedisError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
-from duly._core.address import Address, Kind
-from duly._core.call import Arg
+from duly._core.address import Address
+from duly._core.resp import Arg, ErrorReply
 from duly._core.server import is_unknown_command
-from duly._sync.wire import REPLY_TIMEOUT, Wire
+from duly._sync.wire import Wire
 from duly.doctor.facts import Missing
 from duly.errors import ServerError
 
-REPLY_LIMIT: Final = 10.0
-"""Seconds that one reply may take in total."""
-_CHECK_INTERVAL: Final = 0.1
-
+REPLY_LIMIT: Final = 5.0
+"""Seconds that a reply may take, until it is complete."""
+_REFUSE_ALL: Final = ("LOADING", "ERR max number of clients")
+"""Errors that every command would get."""
 _CONTAINERS: Final = ("ACL", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "LATENCY", "MEMORY", "SLOWLOG", "XINFO")
 
 
@@ -41,10 +35,10 @@ class Client:
     def ask(self, *command: Arg) -> Any:
         """Run a command. Returns `Missing` if the server refuses it, and raises all other errors."""
         try:
-            return self._wire.ask(list(command))
-        except NoPermissionError as error:
-            return self._forbidden(command, str(error))
-        except ResponseError as error:
+            return self._wire.ask(command, REPLY_LIMIT)
+        except ErrorReply as error:
+            if error.refuses_login or str(error).startswith(_REFUSE_ALL):
+                raise
             return self._refused(command, str(error))
 
     def _forbidden(self, command: tuple[Arg, ...], text: str) -> Missing:
@@ -57,7 +51,7 @@ class Client:
 
     def _refused(self, command: tuple[Arg, ...], text: str) -> Missing:
         name = _name(command)
-        if "NOPERM" in text:  # inside a script
+        if "NOPERM" in text:  # at the beginning, or inside the error of a script
             return self._forbidden(command, text)
         if text.startswith("BUSY"):
             raise Busy(text)
@@ -80,13 +74,13 @@ def _title(name: str) -> str:
 def connected(address: Address) -> Iterator[Wire]:
     """Connect to a server, even to one that an app would refuse. Starts an embedded server that is not running."""
     if address.kind != "embedded":
-        yield from _opened(BoundedWire(address.kind, address.options))
+        yield from _opened(Wire(address.kind, address.options))
         return
     from duly.embedded import open_server
 
     server = open_server(address.place)
     try:
-        yield from _opened(BoundedWire(address.kind, {"path": str(server.socket_path)}))
+        yield from _opened(Wire(address.kind, {"path": str(server.socket_path)}))
     finally:
         server.release()
 
@@ -97,52 +91,3 @@ def _opened(wire: Wire) -> Iterator[Wire]:
         yield wire
     finally:
         wire.close()
-
-
-class Unfinished(RedisTimeoutError):
-    """A reply began, and was not complete within `REPLY_LIMIT`."""
-
-
-class BoundedWire(Wire):
-    """A wire that disconnects when a reply takes too long in total.
-
-    The time-out of a socket is not enough: each byte that arrives restarts it, so a reply may trickle in forever.
-    """
-
-    def __init__(self, kind: Kind, options: Mapping[str, Any]) -> None:
-        super().__init__(kind, options)
-        self._ends_at = math.inf
-        self._is_closed = threading.Event()
-
-    def open(self) -> None:
-        """Connect."""
-        threading.Thread(target=self._watch, name="duly-doctor", daemon=True).start()
-        with self._bounded():
-            super().open()
-
-    def ask(self, command: list[Arg], timeout: float = REPLY_TIMEOUT) -> Any:
-        """Send a command and read its reply."""
-        with self._bounded():
-            return super().ask(command, timeout)
-
-    def close(self) -> None:
-        """Disconnect. Safe to repeat."""
-        self._is_closed.set()
-        super().close()
-
-    @contextmanager
-    def _bounded(self) -> Iterator[None]:
-        self._ends_at = ends_at = time.monotonic() + REPLY_LIMIT
-        try:
-            yield
-        except (RedisError, OSError) as error:
-            if time.monotonic() < ends_at:
-                raise
-            raise Unfinished(str(error)) from error
-        finally:
-            self._ends_at = math.inf
-
-    def _watch(self) -> None:
-        while not self._is_closed.wait(_CHECK_INTERVAL):
-            if time.monotonic() >= self._ends_at:
-                self.hang_up()

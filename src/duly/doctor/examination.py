@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from redis.exceptions import RedisError
-
 from duly._async.app import AsyncDuly
 from duly._core.address import Address
+from duly._core.resp import ReplyError
 from duly._core.server import read_info
 from duly._sync.app import Duly
 from duly._sync.wire import Wire
@@ -103,6 +102,6 @@ def examine(app: Duly | AsyncDuly) -> Report:
     try:
         with connected(address) as wire:
             facts = collect(wire, address, app.namespace)
-    except (RedisError, OSError, DulyError) as error:
+    except (ReplyError, OSError, DulyError) as error:
         return Report(address.shown, (network.unreachable(address, error),))
     return Report(address.shown, (network.reachable(address), *(check(facts) for check in CHECKS.values())))

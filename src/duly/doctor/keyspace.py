@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from redis.crc import key_slot
-
 from duly._core.keys import RegistryKeys, TopicKeys
+from duly._core.topology import slot_of
 from duly.doctor.client import Client
 from duly.doctor.facts import BigKey, Keyspace, Layout, Missing, Orphan, QueueClock, SilentWorker, number
 from duly.doctor.report import in_shell, quoted
@@ -249,7 +248,7 @@ def slots_of(owners: Owners) -> dict[str, set[int]]:
     found: dict[str, set[int]] = defaultdict(set)
     for (family, owner), keys in owners.items():
         whole = f"topic {owner.partition('/')[0]}" if family in ("topic", "group") else owner
-        found[whole] |= {key_slot(key) for key in keys.values()}
+        found[whole] |= {slot_of(key) for key in keys.values()}
     return dict(found)
 
 

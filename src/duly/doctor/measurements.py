@@ -4,8 +4,8 @@ import time
 from typing import Final
 
 from duly import _lua
-from duly._core.call import Arg
 from duly._core.keys import ProbeKeys, head_of
+from duly._core.resp import Arg
 from duly.doctor.client import Client
 from duly.doctor.facts import PAUSE, Missing, Skew, SlowCommand, Stall
 

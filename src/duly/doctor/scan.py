@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any, Final, Literal, TypeVar
 
 from duly import _lua
-from duly._core.call import Arg
 from duly._core.keys import (
     EVERY_PRIORITY,
     LockKeys,
@@ -25,6 +24,7 @@ from duly._core.keys import (
     head_of,
     pattern_of,
 )
+from duly._core.resp import Arg
 from duly.doctor.client import Client
 from duly.doctor.facts import Missing
 from duly.options import is_name

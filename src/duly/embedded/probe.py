@@ -1,6 +1,6 @@
 """The few commands of the server's protocol that the keeper and the command line need.
 
-It uses raw sockets, with one command per connection. Everything else uses redis-py.
+It uses raw sockets, with one command per connection. Everything else uses a wire.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from duly._core.bounds import LEASE_TEXT_SIZE
-from duly._core.call import Arg
+from duly._core.resp import Arg
 from duly.memory.message import StoredMessage
 
 _LEASE: Final = struct.Struct("<dIBB")

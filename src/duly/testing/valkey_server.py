@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-import redis
-
 from duly._sync.app import Duly
+from duly._sync.wire import Wire
 from duly.embedded import control, open_server
 
 _SETTINGS: Final = "appendfsync always\n"
@@ -27,8 +26,12 @@ class TestServer:
 
     def flush(self) -> None:
         """Remove all keys of the server."""
-        with redis.Redis(unix_socket_path=self._share.socket_path) as client:
-            client.flushall()
+        wire = Wire("unix", {"path": str(self._share.socket_path)})
+        wire.open()
+        try:
+            wire.ask([b"FLUSHALL"])
+        finally:
+            wire.close()
 
     def stop(self) -> None:
         """Stop the server, even if apps that were not closed still use it."""

@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from redis.exceptions import RedisError, ResponseError
-
 from duly._async.link import AsyncLink
+from duly._async.pool import AsyncPool
 from duly._async.wire import UNREACHABLE, AsyncWire
 from duly._core import patience
-from duly._core.call import Arg
+from duly._core.resp import Arg, ErrorReply, ReplyError
 from duly.errors import DulyError
 
 _OVERDUE_AFTER: Final = 5.0
@@ -27,8 +26,9 @@ class BlockingCall:
     def __init__(self, link: AsyncLink, on_change: Callable[[], None]) -> None:
         self._link = link
         self._on_change = on_change
+        self._pool: AsyncPool | None = None
         self._wire: AsyncWire | None = None
-        self._reading: asyncio.Task[Any] | None = None
+        self._reading: asyncio.Future[Any] | None = None
         self._ends_at = 0.0
         self._fails = 0
         self._is_backing_off = False
@@ -57,11 +57,13 @@ class BlockingCall:
         """Send a command that the server answers within `seconds`."""
         try:
             if self._wire is None or not self._wire.is_open:
-                self._wire = await self._link.connections.take_waiting()
+                self._drop_wire()
+                self._pool = await self._link.connections.serving_pool()
+                self._wire = await self._pool.take_waiting()
             self._ends_at = time.monotonic() + seconds
             self._reading = await self._wire.begin(command)
             self._reading.add_done_callback(lambda _: self._on_change())
-        except (*UNREACHABLE, RedisError, DulyError):
+        except (UNREACHABLE, ReplyError, DulyError):
             await self._abandon()
 
     def reply(self) -> Any:
@@ -72,8 +74,8 @@ class BlockingCall:
         self._reading = None
         try:
             reply = reading.result()
-        except (*UNREACHABLE, RedisError, asyncio.CancelledError) as error:
-            self._is_refused = isinstance(error, ResponseError)
+        except (UNREACHABLE, ReplyError, asyncio.CancelledError) as error:
+            self._is_refused = isinstance(error, ErrorReply)
             self._has_failed = True
             self._back_off()
             return None
@@ -92,40 +94,44 @@ class BlockingCall:
 
     async def cut(self) -> None:
         """Close the connection on the server's side. The server could otherwise send a wake token to it."""
-        if self._wire is not None:
-            await self._link.waiter.cut(self._wire)
+        if self._pool is not None and self._wire is not None:
+            await self._pool.cut(self._wire)
 
     async def aclose(self) -> None:
         """Close the connection. No call may begin after that."""
         self._reading = None
-        if self._wire is not None:
-            await self._wire.close()
+        self._drop_wire()
 
     async def _end(self) -> None:
         """Make the server end the call. The callback announces this end like any other, with or without a reply."""
+        assert self._pool is not None
         assert self._wire is not None
         try:
-            await self._link.waiter.unblock(self._wire)
-        except (*UNREACHABLE, RedisError, DulyError):
+            await self._pool.unblock(self._wire)
+        except (UNREACHABLE, ReplyError, DulyError):
             await self._abandon()
 
     async def _abandon(self) -> None:
         """Stop waiting for the reply."""
         self._has_failed = self._has_failed or self._reading is not None
         self._reading = None
-        if self._wire is not None:
-            await self._wire.close()
         self._back_off()
 
     def _back_off(self) -> None:
         """Pause before the next call. The outage is logged by the link, because claims fail as well."""
-        if self._wire is not None:
-            self._wire.hang_up()
-            self._wire = None
+        if self._pool is not None:
+            self._link.connections.doubt(self._pool)
+        self._drop_wire()
         pause = patience.backoff(self._fails, random.random)
         self._fails += 1
         self._is_backing_off = True
         asyncio.get_running_loop().call_later(pause, self._end_backoff)
+
+    def _drop_wire(self) -> None:
+        if self._pool is not None and self._wire is not None:
+            self._wire.hang_up()
+            self._pool.give_waiting(self._wire)
+        self._wire = None
 
     def _end_backoff(self) -> None:
         self._is_backing_off = False

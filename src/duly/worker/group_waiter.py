@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from duly._async.link import AsyncLink
-from duly._core.call import Arg
 from duly._core.publishing import parsed_id
+from duly._core.resp import Arg
 from duly.worker.blocking_call import BlockingCall
 from duly.worker.source import Source, awake
 from duly.worker.wake_state import EntryId, WakeState, written_id

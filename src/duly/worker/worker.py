@@ -250,7 +250,7 @@ class Worker:
         await self._shut_down()
 
     def _has_connected(self) -> bool:
-        return self._setup.app._address.kind == "memory" or bool(self._async_app._link.connections.is_checked)
+        return self._setup.app._address.kind == "memory" or bool(self._async_app._link.connections.pool.is_checked)
 
     def _busy(self) -> int:
         return sum(runtime.busy for runtime in self._runtimes)

@@ -2,11 +2,9 @@
 
 from typing import Final
 
-from redis.exceptions import AuthenticationError, BusyLoadingError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
 from duly._core.address import Address
-from duly.doctor.client import REPLY_LIMIT, Busy, Unfinished
+from duly._core.resp import ErrorReply, UnfinishedReply
+from duly.doctor.client import REPLY_LIMIT, Busy
 from duly.doctor.facts import Facts, Missing, number
 from duly.doctor.report import Finding, Subject, setting_fix
 
@@ -36,12 +34,12 @@ def unreachable(address: Address, error: Exception) -> Finding:
         return CONNECTION.bad(
             "a script has been running for seconds, and the server rejects other commands", "SCRIPT KILL"
         )
-    if isinstance(error, AuthenticationError):
+    if isinstance(error, ErrorReply) and error.refuses_login:
         return CONNECTION.bad(
             f"{address.shown} refuses the user or the password: {text}",
             "# put them into the address: redis://USER:PASSWORD@HOST:PORT. Leave USER out for the default user",
         )
-    if isinstance(error, BusyLoadingError):
+    if isinstance(error, ErrorReply) and error.code == "LOADING":
         return CONNECTION.bad(f"{address.shown} is loading its data", "# wait until it has finished")
     if "max number of clients" in text:
         return CONNECTION.bad(
@@ -54,12 +52,12 @@ def unreachable(address: Address, error: Exception) -> Finding:
 def _no_connection(address: Address, error: Exception) -> Finding:
     if address.kind == "embedded":
         return CONNECTION.bad(str(error), "duly server status\n# server.log in its directory has the error")
-    if isinstance(error, Unfinished):
+    if isinstance(error, UnfinishedReply):
         return CONNECTION.bad(
             f"{address.shown} did not complete a reply within {REPLY_LIMIT:g} s",
             "# check whether it is a Redis or Valkey server, and whether a proxy in between delays replies",
         )
-    if isinstance(error, RedisTimeoutError):
+    if isinstance(error, TimeoutError):
         return CONNECTION.bad(
             f"{address.shown} does not answer within 5 s",
             f"# check the address, the firewall, and whether the server hangs{_other_scheme(address)}",

@@ -1,0 +1,117 @@
+"""The protocol of the server, RESP2: commands, replies, error replies, and the commands that begin a session."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from hiredis import Reader, pack_command
+
+Arg = bytes | str | int
+_pack: Final[Callable[[tuple[Arg, ...]], bytes]] = pack_command  # type: ignore[assignment]
+
+
+def packed(command: Sequence[Arg]) -> bytes:
+    """Write a command as the server reads it.
+
+    Numbers are written here. hiredis 3.5 ends the process with a segmentation fault when a signal handler raises (as
+    Ctrl-C does) while it writes one.
+    """
+    return _pack(tuple([b"%d" % arg if type(arg) is int else arg for arg in command]))
+
+
+UNFINISHED: Final = False
+"""Returned by a reader that needs more bytes. No reply of RESP2 is a boolean."""
+
+_DENIALS: Final = ("NOPERM", "NOAUTH", "WRONGPASS")
+_LOGIN_REFUSALS: Final = ("ERR invalid password", "ERR AUTH ", "ERR Client sent AUTH")
+
+
+class ReplyError(Exception):
+    """A reply that is not a value."""
+
+
+class ErrorReply(ReplyError):
+    """The server refused a command. Its text begins with a code, for example NOPERM."""
+
+    @property
+    def code(self) -> str:
+        """The first word."""
+        return str(self).partition(" ")[0]
+
+    @property
+    def refuses_login(self) -> bool:
+        """Whether the server refuses the user or the password."""
+        return self.code in ("NOAUTH", "WRONGPASS") or str(self).startswith(_LOGIN_REFUSALS)
+
+    @property
+    def leaves_command_out(self) -> bool:
+        """Whether the server denies or lacks this command alone, and other commands may work."""
+        return self.code == "NOPERM" or "unknown" in str(self).lower()
+
+    @property
+    def is_denial(self) -> bool:
+        """Whether the server refuses the login, or denies the user a command or key."""
+        return self.code in _DENIALS or self.refuses_login
+
+
+class MalformedReply(ReplyError):
+    """The peer sent bytes that are not a reply. Usually it is not a Redis or Valkey server."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"the reply is not in the Redis protocol: {text}")
+
+
+class UnfinishedReply(TimeoutError):
+    """A reply has begun, and was not complete in time."""
+
+    def __init__(self) -> None:
+        super().__init__("the server did not complete its reply in time")
+
+
+def new_reader() -> Reader:
+    """Return a reader of replies for one connection."""
+    return Reader(protocolError=MalformedReply, replyError=ErrorReply)
+
+
+class Greeting(NamedTuple):
+    """A command that begins a session."""
+
+    command: Sequence[Arg]
+    is_required: bool
+    """Whether the session fails if the user may not run the command, or the server does not know it."""
+
+
+Credentials = Callable[[], Any]
+"""Returns a user and a password, or a password alone. Called for each new connection, since tokens expire."""
+
+
+def greetings(options: Mapping[str, Any], credentials: object, name: str) -> list[Greeting]:
+    """Return the commands that begin a session: log in, set the name, select the database.
+
+    `name` is the name in CLIENT LIST unless the options have one. A user without permission for it stays unnamed.
+    """
+    commands = [Greeting([b"AUTH", *login], is_required=True)] if (login := _login(credentials)) else []
+    if own := options.get("client_name"):
+        commands.append(Greeting([b"CLIENT", b"SETNAME", own], is_required=True))
+    elif name:
+        commands.append(Greeting([b"CLIENT", b"SETNAME", name], is_required=False))
+    if database := options.get("db"):
+        commands.append(Greeting([b"SELECT", int(database)], is_required=True))
+    return commands
+
+
+def _login(credentials: object) -> list[str]:
+    """Return the arguments of AUTH. Without a user, the password is that of the default user."""
+    given = credentials if isinstance(credentials, tuple | list) else (credentials,)
+    if not given or given[-1] is None:
+        return []
+    return [str(part) for part in given if part]
+
+
+def fixed_credentials(options: Mapping[str, Any]) -> Credentials:
+    """Return the credentials of the options as a callable: user and password, or the callable they have."""
+    if own := options.get("credentials"):
+        return own  # type: ignore[no-any-return]
+    user, password = options.get("username"), options.get("password")
+    if user and password is None:
+        password = ""  # a user with `nopass` accepts any password
+    return lambda: (user, password)
