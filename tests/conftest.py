@@ -1,10 +1,11 @@
 """Servers shared by a test session, and a fresh queue name for every test. Nothing here is ever flushed."""
 
+import gc
 import os
 import re
 import signal
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -97,6 +98,17 @@ def pytest_configure(config: pytest.Config) -> None:
     _draw_alike()
     if hasattr(config, "workerinput"):  # under xdist: a killed run takes its workers, and they their servers
         die_with_parent()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without garbage collection. What they are made of stays until the end and is never garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _draw_alike() -> None:

@@ -74,7 +74,7 @@ def test_a_full_server_still_gives_results(own_server: Server, client: redis.Red
     with duly.Duly(own_server.url) as app, ThreadPoolExecutor(1) as pool:
         queue = app.queue("results", done=KEPT)
         id_ = queue.send("body")
-        client.set("filler", b"." * 30_000_000)
+        client.setrange("filler", 30_000_000, ".")  # a large value that is not sent
         client.config_set("maxmemory", "20mb")
         waiter = pool.submit(queue.result, id_, 60)
         wait_until(lambda: blocked(client) == 1)

@@ -7,7 +7,7 @@ import pytest
 from tests.binaries import Kind
 from tests.clock import ServerClock
 from tests.conftest import each_kind, need
-from tests.lua.harness import A_WEEK, NOW, Queue, Topic, Wire
+from tests.lua.harness import A_WEEK, NOW, Queue, Topic, Wire, free
 from tests.matrix import SCRIPT_SERVERS
 from tests.servers import Server
 
@@ -72,6 +72,21 @@ def any_topic(request: pytest.FixtureRequest, wire: Wire, queue_name: str) -> To
 def make_topic(wire: Wire, queue_name: str) -> MakeTopic:
     """Make a topic with another bound."""
     return lambda keep: Topic(wire, queue_name, keep=keep)
+
+
+@pytest.fixture(scope="session", params=SCRIPT_SERVERS)
+def server_to_fill(request: pytest.FixtureRequest) -> Iterator[Server]:
+    need(request.param)
+    with Server(request.param, {"maxmemory-policy": "noeviction"}) as server:
+        yield server
+
+
+@pytest.fixture
+def fillable(server_to_fill: Server) -> Iterator[Wire]:
+    """Return a wire to a server that the test may fill."""
+    with Wire(server_to_fill) as wire:
+        yield wire
+        free(wire)
 
 
 @pytest.fixture

@@ -102,6 +102,21 @@ class Wire:
         return answer
 
 
+def fill(wire: Wire) -> None:
+    """Have the server refuse new data, as at its maxmemory."""
+    # The limit is well above the server's own needs. SETRANGE makes a large value without sending it.
+    wire.run("SETRANGE", "filler", 30_000_000, ".")
+    wire.run("CONFIG", "SET", "maxmemory", "20mb")
+    (answer,) = wire.post([("SET", "x", "1")])
+    assert str(answer).startswith("OOM"), answer
+
+
+def free(wire: Wire) -> None:
+    """Have the server take new data again."""
+    wire.run("CONFIG", "SET", "maxmemory", "0")
+    wire.run("DEL", "filler")
+
+
 def _unless_refused(answer: Any) -> Any:
     if isinstance(answer, hiredis.ReplyError):
         raise Refused(str(answer))

@@ -9,7 +9,7 @@ from duly._core import ops, replies
 from duly._core.effects import Effect, checked_effects
 from duly.options import Keep, QueueOptions
 from tests.lua.conftest import MakeQueue
-from tests.lua.harness import NOW, SECOND, Queue, Refused, State, Wire, ids_of
+from tests.lua.harness import NOW, SECOND, Queue, Refused, State, Wire, fill, free, ids_of
 from tests.servers import Server
 
 LOST, DONE, NO_ROOM, IMPOSSIBLE = 0, 1, 2, 3
@@ -566,14 +566,8 @@ def test_the_error_reports_a_later_effect_that_fails_after_all(strict: Commits) 
 
 
 @pytest.fixture
-def full(own_wire: Callable[..., tuple[Server, Wire]], queue_name: str) -> Commits:
-    _, wire = own_wire(maxmemory_policy="noeviction")
-    return Commits(Queue(wire, queue_name))
-
-
-def _fill(wire: Wire) -> None:
-    wire.run("SET", "filler", b"." * 30_000_000)
-    wire.run("CONFIG", "SET", "maxmemory", "20mb")
+def full(fillable: Wire, queue_name: str) -> Commits:
+    return Commits(Queue(fillable, queue_name))
 
 
 @pytest.mark.parametrize(
@@ -586,7 +580,7 @@ def test_a_full_server_refuses_commits_that_add_data(full: Commits, sends: list[
     other.send("over", ttl=0.000001)
     (settle,) = full.queue.hold("a")
     full.wire.run("SET", full.key("n"), 5)
-    _fill(full.wire)
+    fill(full.wire)
     before = full.everything()
     call = full.call(settle, [(other, id_) for id_ in sends], *commands)
 
@@ -594,7 +588,7 @@ def test_a_full_server_refuses_commits_that_add_data(full: Commits, sends: list[
         full.queue.call(call, sequence=100)
 
     assert full.everything() == before
-    full.wire.run("CONFIG", "SET", "maxmemory", "0")
+    free(full.wire)
     assert full.queue.call(call, sequence=100)[0] == DONE  # the first call stored nothing
 
 
@@ -603,7 +597,7 @@ def test_a_full_server_accepts_commits_that_add_no_data(full: Commits, commands:
     (settle,) = full.queue.hold("a")
     full.wire.run("SET", full.key("n"), 5)
     full.wire.run("HSET", full.key("h"), "f", 1, "g", 2)
-    _fill(full.wire)
+    fill(full.wire)
     call = full.call(settle, [], *commands)
 
     assert full.queue.call(call, sequence=100)[0] == DONE

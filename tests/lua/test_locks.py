@@ -12,8 +12,7 @@ from duly._core.keys import LockKeys, OnceKeys, QueueKeys, queue_pattern
 from duly.memory.clock import Clock
 from duly.memory.engine import Engine, ErrorReply
 from tests.clock import ServerClock
-from tests.lua.harness import NOW, SECOND, Refused, Wire
-from tests.servers import Server
+from tests.lua.harness import NOW, SECOND, Refused, Wire, fill
 
 HOUR = 3600 * SECOND
 TTL = 30
@@ -374,16 +373,12 @@ def test_a_lock_is_not_a_queue(lock: Lock) -> None:
 # A full server
 
 
-def test_a_full_server_takes_and_frees_locks(own_wire: Callable[..., tuple[Server, Wire]], queue_name: str) -> None:
+def test_a_full_server_takes_and_frees_locks(fillable: Wire, queue_name: str) -> None:
     """Handlers need them to drain it."""
-    _, wire = own_wire()
+    wire = fillable
     keys = LockKeys("duly", queue_name)
     wire.carry(ops.lock(keys, "a", 30, "me", KEPT), b"tests", 1)
-    wire.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
-    wire.run("SET", "filler", b"." * 30_000_000)
-    wire.run("CONFIG", "SET", "maxmemory", "20mb")
-    with pytest.raises(Refused, match="OOM"):
-        wire.run("SET", "x", "1")
+    fill(wire)
 
     assert wire.carry(ops.prolong(keys, "a", 60, KEPT), b"tests", 2) == 1
     assert wire.carry(ops.unlock(keys, "a", KEPT), b"tests", 3) == 1

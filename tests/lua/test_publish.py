@@ -7,9 +7,8 @@ import pytest
 
 from duly._core import ops, topic_ops
 from tests.clock import ServerClock
-from tests.lua.harness import NOW, SECOND, Refused, Topic, Wire, bodies_of
+from tests.lua.harness import NOW, SECOND, Refused, Topic, Wire, bodies_of, fill
 from tests.lua.test_pending_list import VERBS
-from tests.servers import Server
 
 MS = NOW // 1000
 
@@ -281,29 +280,20 @@ def test_a_reading_is_bounded_in_bytes(topic: Topic) -> None:
 # A full server
 
 
-def _fill(wire: Wire) -> None:
-    wire.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
-    wire.run("SET", "filler", b"." * 30_000_000)
-    wire.run("CONFIG", "SET", "maxmemory", "20mb")
-
-
 def _everything(topic: Topic) -> list[Any]:
     run, key = topic.wire.run, topic.keys.key
     waiting = run("ZRANGE", key("waiting0"), 0, -1)
     return [topic.ids(), waiting, sorted(run("HKEYS", key("msgs"))), run("HGETALL", key("meta"))]
 
 
-def test_a_full_server_refuses_publishes_and_nothing_else(
-    own_wire: Callable[..., tuple[Server, Wire]], queue_name: str
-) -> None:
-    _, wire = own_wire()
-    topic = Topic(wire, queue_name, keep=None)
+def test_a_full_server_refuses_publishes_and_nothing_else(fillable: Wire, queue_name: str) -> None:
+    topic = Topic(fillable, queue_name, keep=None)
     answered = topic.publish_call(b"a", b"b", b"c")
     ids = topic.call(answered, stream=b"other", sequence=1)
     topic.publish_later("late", "bad", delay=0.000001)
-    wire.run("HSET", topic.keys.key("msgs"), "bad", b"damaged")
+    fillable.run("HSET", topic.keys.key("msgs"), "bad", b"damaged")
     before = _everything(topic)
-    _fill(wire)
+    fill(fillable)
     for refused in (topic.publish_call(b"d"), topic.publish_call(b"d", dedup="x")):
         with pytest.raises(Refused, match="OOM"):
             topic.call(refused, sequence=topic.sequence + 1)
@@ -313,13 +303,12 @@ def test_a_full_server_refuses_publishes_and_nothing_else(
     assert topic.stats().fields["buried"] == "1"
 
 
-def test_a_full_server_drains(own_wire: Callable[..., tuple[Server, Wire]], queue_name: str) -> None:
-    _, wire = own_wire()
-    topic = Topic(wire, queue_name, keep=None)
+def test_a_full_server_drains(fillable: Wire, queue_name: str) -> None:
+    topic = Topic(fillable, queue_name, keep=None)
     topic.publish(b"a", b"b", key="k")
     topic.publish(b"c")
     topic.publish_later("late", delay=0.000001, body=b"d")
-    _fill(wire)
+    fill(fillable)
     assert len(topic.read().entries) == 4  # due publishes enter even so: they add no data
     assert topic.tidy() is False
     group = topic.group()
@@ -330,17 +319,14 @@ def test_a_full_server_drains(own_wire: Callable[..., tuple[Server, Wire]], queu
     assert topic.ids() == []
 
 
-def test_every_verb_of_a_group_works_on_a_full_server(
-    own_wire: Callable[..., tuple[Server, Wire]], queue_name: str
-) -> None:
-    _, wire = own_wire()
+def test_every_verb_of_a_group_works_on_a_full_server(fillable: Wire, queue_name: str) -> None:
     held = []
     for verb in VERBS:
-        topic = Topic(wire, f"{queue_name}-{verb}", keep=None)
+        topic = Topic(fillable, f"{queue_name}-{verb}", keep=None)
         topic.publish(b"a", b"b")
         group = topic.group()
         held.append((verb, group, group.take(1)[0]))
-    _fill(wire)
+    fill(fillable)
     for verb, group, settle in held:
         call = VERBS[verb](group, settle)
         answer = group.call(call, sequence=50)

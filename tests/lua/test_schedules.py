@@ -14,8 +14,7 @@ from duly._core.schedules import NEVER, Choice, Plan, Row
 from duly.memory.clock import Clock
 from duly.memory.engine import Engine
 from tests.clock import ServerClock
-from tests.lua.harness import NOW, SECOND, Queue, Refused, State, Wire
-from tests.servers import Server
+from tests.lua.harness import NOW, SECOND, Queue, Refused, State, Wire, fill, free
 
 EVERY = 10 * SECOND
 """NOW is a multiple of it."""
@@ -474,15 +473,8 @@ def test_a_deleted_queue_takes_its_schedules_with_it(pair: Pair) -> None:
 
 
 @pytest.fixture
-def full(own_wire: Callable[..., tuple[Server, Wire]], queue_name: str) -> Queue:
-    _, wire = own_wire()
-    wire.run("CONFIG", "SET", "maxmemory-policy", "noeviction")
-    return Queue(wire, queue_name)
-
-
-def fill(wire: Wire) -> None:
-    wire.run("SET", "filler", b"." * 30_000_000)
-    wire.run("CONFIG", "SET", "maxmemory", "20mb")
+def full(fillable: Wire, queue_name: str) -> Queue:
+    return Queue(fillable, queue_name)
 
 
 def test_a_full_server_takes_schedules(full: Queue) -> None:
@@ -508,7 +500,7 @@ def test_a_full_server_refuses_a_firing_and_the_run_is_sent_later(full: Queue) -
         full.call(call)
     assert full.dump().schedules == {"report": row}
     assert full.dump().msgs == {}
-    full.wire.run("CONFIG", "SET", "maxmemory", "0")
+    free(full.wire)
     assert full.call(call) == 1
     assert set(full.dump().msgs) == {"a"}
 

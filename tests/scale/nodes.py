@@ -3,7 +3,7 @@
 import ctypes
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,10 +86,10 @@ class RigNode(Server):
         if not path.exists():
             super()._write_config(path)
 
-    def _before_start(self) -> None:
-        super()._before_start()
-        if self._network_host is not None:
-            _libc.setns(self._network_host.descriptor, 0)
+    @property
+    def _before_start(self) -> Callable[[], None] | None:
+        host = self._network_host
+        return None if host is None else lambda: _libc.setns(host.descriptor, 0)
 
 
 def is_alive(pid: int) -> bool:

@@ -946,6 +946,18 @@ def test_a_waiter_that_would_poll_too_late_is_called_at_once(queue: Queue) -> No
     assert queue.waiter(polls_at=NOW + 60 * SECOND) == [True]
 
 
+def test_a_waiter_that_has_polled_is_called_for_what_comes_later(queue: Queue) -> None:
+    """A worker keeps its waiter when it polls at a due time. It used to miss the next delayed message."""
+    queue.send(Send("a", delay=5))
+    waiter = queue.waiter(polls_at=NOW + 5 * SECOND)
+    queue.clock.set_us(NOW + 6 * SECOND)
+    queue.ack(queue.settles(queue.claim()))
+
+    queue.send(Send("b", delay=1))
+
+    assert waiter == [True]
+
+
 def test_the_end_of_a_wait_is_the_next_due_time(queue: Queue) -> None:
     forever = queue.engine.subscribe(queue.keys, lambda: None)
     queue.send(Send("a", delay=5))

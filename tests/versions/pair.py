@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from tests.client.place import ServerPlace
-from tests.servers import die_with_parent
+from tests.servers import dying_with_parent
 from tests.waiting import PATIENCE
 
 _PEER: Final = Path(__file__).with_name("peer.py")
@@ -32,12 +32,11 @@ class Peer:
     def __init__(self, name: str, source: Path, url: str) -> None:
         self.name = name
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(_PEER), url],
+            dying_with_parent([sys.executable, "-P", str(_PEER), url]),
             env=environment_of(source),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - a test run that is killed takes its peers with it
         )
         try:
             package = Path(self.run("duly.__file__")).parent

@@ -157,8 +157,8 @@ async def test_a_worker_takes_no_more_tokens_than_it_has_room_for(
         assert policy.counts[WAKE] <= 3, "tokens were taken and passed on"  # timers of busy queues are passed on
         async with floor.worker():  # it serves the queues that the full worker passed on
             await eventually(lambda: len(floor.begun) == QUEUES)
-        may_end.set()
-        await eventually(lambda: len(floor.handled) == QUEUES)
+            may_end.set()
+            await eventually(lambda: len(floor.handled) == QUEUES)
     floor.app.close()
 
 

@@ -21,8 +21,9 @@ from duly import Batch, Defer, Keep, Reject, Retry, RetryIn
 from duly._core.keys import QueueKeys
 from duly.worker import logs
 from tests.conftest import StartedServer
-from tests.servers import Server, die_with_parent
+from tests.servers import Server
 from tests.waiting import PATIENCE, wait_until
+from tests.warm import WarmPopen
 from tests.worker.rig import Bench, WorkerProcess, comes_to, eventually, given_bench, module_of, raising
 
 FOREVER: Final = 600
@@ -526,12 +527,11 @@ asyncio.run(main())
 """)
     log = tmp_path / "log"
     with log.open("wb") as out:
-        process = subprocess.Popen(
+        process = WarmPopen(
             [sys.executable, str(program)],
             env={**os.environ, "DULY_URL": server("valkey").url},
             stdout=out,
             stderr=out,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - a test run that is killed takes its workers with it
         )
     try:
         wait_until(lambda: log.read_text().count("worker.started") == 2 or process.poll() is not None)

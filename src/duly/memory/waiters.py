@@ -25,9 +25,9 @@ class _Waiter(NamedTuple):
     """Of a reader of a topic: it waits for entries behind this one."""
 
 
-def _is_late(polls_at: float, moment: float) -> bool:
-    """Return whether a waiter that polls at a time is too late for a moment."""
-    return moment == 0 or polls_at > moment + _IN_TIME_US
+def _is_late(polls_at: float, moment: float, now: float) -> bool:
+    """Return whether a waiter that polls at a time is too late for a moment, or has polled before it was known."""
+    return moment == 0 or (moment != inf and not now <= polls_at <= moment + _IN_TIME_US)
 
 
 class Waiters:
@@ -57,7 +57,7 @@ class Waiters:
         """
         moment = self.moment(entry)
         polls_at = moment if polls_at is None else polls_at
-        if _is_late(polls_at, moment):
+        if _is_late(polls_at, moment, self._state.tick()):
             return False
         self._rows.append(_Waiter(callback, polls_at, entry))
         return True
@@ -76,10 +76,11 @@ class Waiters:
         """Remove and return late waiters: every reader of a topic that is late; one consumer, if none is in time."""
         if not self._rows:
             return []
+        now = self._state.tick()
         if isinstance(self._state, TopicState):
-            late = [row for row in self._rows if _is_late(row.polls_at, self.moment(row.entry))]
+            late = [row for row in self._rows if _is_late(row.polls_at, self.moment(row.entry), now)]
         else:
             moment = self.moment()
-            late = self._rows[:1] if all(_is_late(row.polls_at, moment) for row in self._rows) else []
+            late = self._rows[:1] if all(_is_late(row.polls_at, moment, now) for row in self._rows) else []
         self._rows = [row for row in self._rows if row not in late]
         return [row.callback for row in late]
