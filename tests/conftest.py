@@ -102,7 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect tests without garbage collection. What they are made of stays until the end and is never garbage."""
+    """Collect tests without garbage collection. Their objects stay until the end and are never garbage."""
     gc.disable()
     try:
         return (yield)

@@ -100,7 +100,7 @@ class Server:
 
     @property
     def _before_start(self) -> Callable[[], None] | None:
-        """What the new process does first. Usually nothing, since a copy of the test process costs 15 ms."""
+        """The first step of the new process. Usually none, since a copy of the test process costs 15 ms."""
         return None
 
     def kill9(self) -> None:

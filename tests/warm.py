@@ -248,7 +248,7 @@ def _run_to_its_end(words: list[str]) -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):  # Python has a status of its own for this
+        except (OSError, ValueError):  # Python has its own status for this
             sys.exit(status)
     os._exit(status & 0xFF)
 

@@ -1,6 +1,6 @@
-"""A network that can be cut: hosts in network namespaces, joined by a bridge. The test process is on it, too.
+"""A network that can be cut: hosts in network namespaces, joined by a bridge. The test process is on it as well.
 
-Making one needs the rights of root. `is_allowed` tells whether this machine gives them.
+Making one needs the rights of root. `is_allowed` returns whether this machine grants them.
 """
 
 import contextlib

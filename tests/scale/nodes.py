@@ -57,7 +57,7 @@ class RigNode(Server):
         return self._network_host
 
     def run(self, *command: Any) -> Any:
-        """Run a command and return the reply. Works on a node that is cut off from the network, too."""
+        """Run a command and return the reply. Works even on a node that is cut off from the network."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(_TIMEOUT)
             connection.connect(str(self.socket))

@@ -34,7 +34,7 @@ class DataNode(RigNode):
 
 
 class SentinelNode(RigNode):
-    """A sentinel. It is told of the replicas and the other sentinels, so that it need not find them."""
+    """A sentinel. Its configuration lists the replicas and the other sentinels, so that it need not find them."""
 
     _arguments = ("--sentinel",)
 

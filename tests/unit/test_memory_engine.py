@@ -946,7 +946,7 @@ def test_a_waiter_that_would_poll_too_late_is_called_at_once(queue: Queue) -> No
     assert queue.waiter(polls_at=NOW + 60 * SECOND) == [True]
 
 
-def test_a_waiter_that_has_polled_is_called_for_what_comes_later(queue: Queue) -> None:
+def test_a_waiter_that_has_polled_is_called_for_a_later_message(queue: Queue) -> None:
     """A worker keeps its waiter when it polls at a due time. It used to miss the next delayed message."""
     queue.send(Send("a", delay=5))
     waiter = queue.waiter(polls_at=NOW + 5 * SECOND)

@@ -42,7 +42,7 @@ def test_a_node_is_shown_as_host_and_port(node: Node, shown: str) -> None:
     [
         (b"duly:{orders}:meta", b"orders"),
         (b"{shop}:{orders}:meta", b"shop"),  # the first braces count
-        (b"a{}b{c}", b"a{}b{c}"),  # empty braces are no tag, and no later braces count
+        (b"a{}b{c}", b"a{}b{c}"),  # empty braces do not make a tag, and later braces do not count
         (b"a{b", b"a{b"),
         (b"a}b{c}", b"c"),
         (b"{{a}}", b"{a"),
@@ -89,11 +89,11 @@ SLOT_REPLIES: dict[str, tuple[list[Any], Node | None, Node | None, dict[Node, tu
         [[0, HALF - 1, row(A, [])], [HALF, SLOTS - 1, row(B, []), row(C, [])]],
         A, B, {A: (), B: (C,)},
     ),
-    "Redis 7.0, addresses with host names beside them": (
+    "Redis 7.0, addresses, and host names as well": (
         [[0, SLOTS - 1, row(A, [b"hostname", b"one.example"]), row(B, [b"hostname", b"two.example"])]],
         A, A, {A: (B,)},
     ),
-    "Redis 7.0, host names with addresses beside them": (
+    "Redis 7.0, host names, and addresses as well": (
         [[0, SLOTS - 1, row((b"one.example", 7000), [b"ip", b"10.0.0.1"])]],
         Node("one.example", 7000), Node("one.example", 7000), {Node("one.example", 7000): ()},
     ),

@@ -17,7 +17,7 @@ from duly._core.topology import Node, UnreadableReply
 
 _LOG: Final = logging.getLogger("duly")
 _ASK_EVERY: Final = 1.0
-"""Seconds that an answer counts. In a split brain, messages that were sent to the old primary meanwhile are lost."""
+"""Seconds that an answer counts. In a split brain, messages that are sent to the old primary until then are lost."""
 _TIMEOUT: Final = 0.2
 """Seconds that a sentinel may take. Then the next one is asked."""
 
