@@ -202,6 +202,7 @@ class SentinelRig:
 
     def fail_over_by_hand(self, primary: DataNode, to: DataNode) -> None:
         """Make a replica the primary with FAILOVER TO, which sentinels do not follow."""
+        wait_until(lambda: to.node in read_role(primary.run("ROLE")).replicas, f"{to} is online", self._described)
         primary.run("FAILOVER", "TO", to.host, to.port)
         wait_until(lambda: to.is_primary and primary.follows == to.node, f"{to} is the primary", self._described)
 
