@@ -65,7 +65,18 @@ def test_a_consumer_includes_a_producer_and_an_admin_includes_all() -> None:
 
 def test_an_observer_has_no_command_that_changes_a_key() -> None:
     """SCAN and XREAD only read. The others use no key, or run commands that are checked again."""
-    elsewhere = {"client|id", "client|setname", "client|unblock", "eval", "evalsha", "info", "select", "scan", "xread"}
+    elsewhere = {
+        "client|id",
+        "client|setname",
+        "client|unblock",
+        "eval",
+        "evalsha",
+        "info",
+        "role",
+        "select",
+        "scan",
+        "xread",
+    }
 
     assert commands_of(OBSERVER) - READS == elsewhere
 

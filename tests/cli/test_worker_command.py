@@ -281,7 +281,7 @@ class TestServing:
     def test_reload_serves_the_new_code(self, tmp_path: Path, url: str, queue: "duly.Queue") -> None:
         with running(tmp_path, url, queue.name, "shop.jobs:app", "--reload") as command:
             command.wait_log("worker.started")
-            change(tmp_path / "shop" / "jobs.py", "this is not Python")
+            change(tmp_path / "shop" / "jobs.py", "this is not valid Python")
             command.wait_log("SyntaxError")
             command.wait_log("upon the next change")
             change(tmp_path / "shop" / "jobs.py", MODULE.replace("note(body)", "note('new ' + body)"))

@@ -38,7 +38,7 @@ def runs_of(notes: list[dict[str, Any]]) -> dict[datetime, set[str]]:
     """Return the messages of each occurrence."""
     found = defaultdict(set)
     for each in notes:
-        found[datetime.fromisoformat(each["slot"])].add(each["id"])
+        found[datetime.fromisoformat(each["run"])].add(each["id"])
     return found
 
 
@@ -96,7 +96,7 @@ def test_an_idle_worker_fires_without_other_traffic(server: StartedServer, tmp_p
         runs = runs_of(notes)
         assert {len(ids) for ids in runs.values()} == {1}
         assert len(runs) > 0.6 * (max(runs) - min(runs)).total_seconds(), sorted(runs)
-        assert all(each["wall"] >= datetime.fromisoformat(each["slot"]).timestamp() for each in notes)
+        assert all(each["wall"] >= datetime.fromisoformat(each["run"]).timestamp() for each in notes)
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)

@@ -113,7 +113,7 @@ class AsyncLink:
     # |
     # | def _ask_before_leaving(self, stream: CallStream, call: Call[Any]) -> Any:
     # |     """Send a call once more, with a short timeout. Its first connection is closed, with the unread reply."""
-    # |     return self.connections.pool.ask(lambda wire: self._ask(wire, stream, call, LEAVING_TIMEOUT))
+    # |     return self.connections.serving_pool().ask(lambda wire: self._ask(wire, stream, call, LEAVING_TIMEOUT))
     # |
     # --- end
     async def run_on(self, call: Call[T]) -> T:
@@ -236,18 +236,20 @@ class AsyncLink:
         async with pool.gate:
             wire = pool.take()
             try:
-                if not wire.is_open:
-                    wire = await pool.opened(wire)
+                if wire is None:
+                    wire = await pool.connect()
                 return await ask(wire, numbered.stream())
-            except UNREACHABLE as error:
-                self.connections.doubt(pool, error)
-                await wire.close()
-                raise
-            except ReplyError as error:
-                await self._handle(pool, wire, title, error)
+            except (UNREACHABLE, ReplyError) as error:
+                if isinstance(error, ReplyError):
+                    self._check_retry(pool, title, error)
+                if not isinstance(error, ReplyError) or replies.trouble_of(error) == "reconnect":
+                    self.connections.doubt(pool, error)
+                    if wire is not None:
+                        await wire.close()
                 raise
             finally:
-                pool.give(wire)
+                if wire is not None:
+                    pool.give(wire)
 
     async def _ask(self, wire: AsyncWire, stream: CallStream, call: Call[Any], timeout: float = REPLY_TIMEOUT) -> Any:
         """Send a call once. If the server does not know the script, send its text."""
@@ -259,7 +261,7 @@ class AsyncLink:
                 raise
             return await wire.ask(call.command(b"EVAL", script.text, stream), timeout)
 
-    async def _handle(self, pool: AsyncPool, wire: AsyncWire, title: str, error: ReplyError) -> None:
+    def _check_retry(self, pool: AsyncPool, title: str, error: ReplyError) -> None:
         """Return if the call may be retried; raise the matching exception otherwise."""
         if replies.is_denied(error):
             raise self._denied(pool, title, error) from error
@@ -269,10 +271,7 @@ class AsyncLink:
                 f"{pool.shown} is at maxmemory: {title} was refused and nothing was written. Let consumers drain it, "
                 "or raise maxmemory"
             ) from error
-        if trouble == "reconnect":
-            self.connections.doubt(pool)
-            await wire.close()
-        elif trouble != "retry":
+        if trouble not in ("retry", "reconnect"):
             advice = f" {_FEWER_DATABASES}" if "DB index" in str(error) else ""
             raise ServerError(
                 f"{title} failed on {pool.shown}: {_ended(error) if advice else error}{advice}"

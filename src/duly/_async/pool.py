@@ -12,10 +12,10 @@ from typing import Final, TypeVar
 
 from duly._async.primitives import Gate
 from duly._async.wire import UNREACHABLE, AsyncWire
-from duly._core.resp import Arg, ErrorReply, ReplyError
+from duly._core.resp import Arg, ErrorReply, MalformedReply, ReplyError
 from duly._core.sentinel import read_role
 from duly._core.server import check_server, eviction_of, read_info
-from duly._core.topology import Node
+from duly._core.topology import Node, UnreadableReply
 from duly.errors import DulyError, UsageError
 
 T = TypeVar("T")
@@ -74,22 +74,21 @@ class AsyncPool:
         self._end: DulyError | OSError | None = None
         """Why the pool gives no more wires."""
 
-    def take(self) -> AsyncWire:
-        """Take a wire for a call. It may be closed: see `opened`."""
+    def take(self) -> AsyncWire | None:
+        """Take a connected wire for a call. None if there is none: see `connect`."""
         self._check_open()
-        wire = _popped(self._free) or self._make_wire()
-        self._used.add(wire)
+        while (wire := _popped(self._free)) is not None:
+            if wire.is_open:
+                self._used.add(wire)
+                break
         return wire
 
     def give(self, wire: AsyncWire) -> None:
         """Put a wire back. One that was closed is dropped."""
         self._keep(wire, self._free)
 
-    async def opened(self, wire: AsyncWire) -> AsyncWire:
-        """Return a wire that is connected: this one, or a new one. The first connection checks the server."""
-        if wire.is_open:
-            return wire
-        self._used.discard(wire)
+    async def connect(self) -> AsyncWire:
+        """Open a wire for a call. The first one of a node checks the server."""
         await self._ensure_server()
         wire = self._make_wire()
         self._used.add(wire)
@@ -108,9 +107,8 @@ class AsyncPool:
     async def ask(self, ask: Callable[[AsyncWire], Awaitable[T]]) -> T:
         """Use a connected wire once, without a retry."""
         async with self.gate:
-            wire = self.take()
+            wire = self.take() or await self.connect()
             try:
-                wire = await self.opened(wire)
                 return await ask(wire)
             finally:
                 self.give(wire)
@@ -126,6 +124,8 @@ class AsyncPool:
             if error.leaves_command_out:  # the user may not run ROLE: writes fail on a replica anyway
                 return
             raise
+        except UnreadableReply as error:
+            raise MalformedReply(str(error)) from error
         if not role.is_primary:
             raise NotPrimary(self.shown, role.primary)
 

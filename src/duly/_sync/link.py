@@ -109,7 +109,7 @@ class Link:
 
     def _ask_before_leaving(self, stream: CallStream, call: Call[Any]) -> Any:
         """Send a call once more, with a short timeout. Its first connection is closed, with the unread reply."""
-        return self.connections.pool.ask(lambda wire: self._ask(wire, stream, call, LEAVING_TIMEOUT))
+        return self.connections.serving_pool().ask(lambda wire: self._ask(wire, stream, call, LEAVING_TIMEOUT))
 
     def run_on(self, call: Call[T]) -> T:
         """Like `run_now`, but retry without a deadline. For workers.
@@ -221,18 +221,20 @@ class Link:
         with pool.gate:
             wire = pool.take()
             try:
-                if not wire.is_open:
-                    wire = pool.opened(wire)
+                if wire is None:
+                    wire = pool.connect()
                 return ask(wire, numbered.stream())
-            except UNREACHABLE as error:
-                self.connections.doubt(pool, error)
-                wire.close()
-                raise
-            except ReplyError as error:
-                self._handle(pool, wire, title, error)
+            except (UNREACHABLE, ReplyError) as error:
+                if isinstance(error, ReplyError):
+                    self._check_retry(pool, title, error)
+                if not isinstance(error, ReplyError) or replies.trouble_of(error) == "reconnect":
+                    self.connections.doubt(pool, error)
+                    if wire is not None:
+                        wire.close()
                 raise
             finally:
-                pool.give(wire)
+                if wire is not None:
+                    pool.give(wire)
 
     def _ask(self, wire: Wire, stream: CallStream, call: Call[Any], timeout: float = REPLY_TIMEOUT) -> Any:
         """Send a call once. If the server does not know the script, send its text."""
@@ -244,7 +246,7 @@ class Link:
                 raise
             return wire.ask(call.command(b"EVAL", script.text, stream), timeout)
 
-    def _handle(self, pool: Pool, wire: Wire, title: str, error: ReplyError) -> None:
+    def _check_retry(self, pool: Pool, title: str, error: ReplyError) -> None:
         """Return if the call may be retried; raise the matching exception otherwise."""
         if replies.is_denied(error):
             raise self._denied(pool, title, error) from error
@@ -254,10 +256,7 @@ class Link:
                 f"{pool.shown} is at maxmemory: {title} was refused and nothing was written. Let consumers drain it, "
                 "or raise maxmemory"
             ) from error
-        if trouble == "reconnect":
-            self.connections.doubt(pool)
-            wire.close()
-        elif trouble != "retry":
+        if trouble not in ("retry", "reconnect"):
             advice = f" {_FEWER_DATABASES}" if "DB index" in str(error) else ""
             raise ServerError(
                 f"{title} failed on {pool.shown}: {_ended(error) if advice else error}{advice}"

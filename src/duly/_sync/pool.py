@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from duly._core.resp import Arg, ErrorReply, ReplyError
+from duly._core.resp import Arg, ErrorReply, MalformedReply, ReplyError
 from duly._core.sentinel import read_role
 from duly._core.server import check_server, eviction_of, read_info
-from duly._core.topology import Node
+from duly._core.topology import Node, UnreadableReply
 from duly._sync.primitives import Gate
 from duly._sync.wire import UNREACHABLE, Wire
 from duly.errors import DulyError, UsageError
@@ -75,22 +75,21 @@ class Pool:
         self._end: DulyError | OSError | None = None
         """Why the pool gives no more wires."""
 
-    def take(self) -> Wire:
-        """Take a wire for a call. It may be closed: see `opened`."""
+    def take(self) -> Wire | None:
+        """Take a connected wire for a call. None if there is none: see `connect`."""
         self._check_open()
-        wire = _popped(self._free) or self._make_wire()
-        self._used.add(wire)
+        while (wire := _popped(self._free)) is not None:
+            if wire.is_open:
+                self._used.add(wire)
+                break
         return wire
 
     def give(self, wire: Wire) -> None:
         """Put a wire back. One that was closed is dropped."""
         self._keep(wire, self._free)
 
-    def opened(self, wire: Wire) -> Wire:
-        """Return a wire that is connected: this one, or a new one. The first connection checks the server."""
-        if wire.is_open:
-            return wire
-        self._used.discard(wire)
+    def connect(self) -> Wire:
+        """Open a wire for a call. The first one of a node checks the server."""
         self._ensure_server()
         wire = self._make_wire()
         self._used.add(wire)
@@ -109,9 +108,8 @@ class Pool:
     def ask(self, ask: Callable[[Wire], T]) -> T:
         """Use a connected wire once, without a retry."""
         with self.gate:
-            wire = self.take()
+            wire = self.take() or self.connect()
             try:
-                wire = self.opened(wire)
                 return ask(wire)
             finally:
                 self.give(wire)
@@ -127,6 +125,8 @@ class Pool:
             if error.leaves_command_out:  # the user may not run ROLE: writes fail on a replica anyway
                 return
             raise
+        except UnreadableReply as error:
+            raise MalformedReply(str(error)) from error
         if not role.is_primary:
             raise NotPrimary(self.shown, role.primary)
 

@@ -69,9 +69,9 @@ KINDS_OF: Final[Mapping[str, tuple[Kind, ...]]] = {
 }
 """The kinds of stores on which each script runs. Registries, locks and effects count as queues."""
 
-EVERYWHERE: Final = ("client|setname", "eval", "evalsha", "info", "select")
-"""Commands that every client sends: scripts, INFO before the first script, and the commands for the database and the
-client name of an address. AUTH and HELLO are always allowed."""
+EVERYWHERE: Final = ("client|setname", "eval", "evalsha", "info", "role", "select")
+"""Commands that every client sends: scripts, INFO before the first script, the commands for the database and the client
+name of an address, and ROLE if sentinels name the server. AUTH and HELLO are always allowed."""
 
 _BLOCKS_ON_STREAMS: Final = ("client|id", "client|unblock", "xread")
 _BLOCKS: Final = ("blpop", "client|kill", *_BLOCKS_ON_STREAMS)

@@ -68,7 +68,7 @@ def ask(app: Any, commands: Iterable[str]) -> Knowledge:
     link = app._link
     if app._address.kind == "memory":
         raise UsageError("memory:// has no users: name a server by --url, or its version by --server")
-    known: Knowledge = link.connections.pool.ask(lambda wire: _read_commands(wire, list(commands)))
+    known: Knowledge = link.connections.serving_pool().ask(lambda wire: _read_commands(wire, list(commands)))
     return known
 
 

@@ -3,13 +3,14 @@
 A refusal is a reply as well: the caller gets `Missing`, with the reason.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
 from duly._core.address import Address
 from duly._core.resp import Arg, ErrorReply
 from duly._core.server import is_unknown_command
+from duly._sync.sentinels import Sentinels
 from duly._sync.wire import Wire
 from duly.doctor.facts import Missing
 from duly.errors import ServerError
@@ -74,7 +75,7 @@ def _title(name: str) -> str:
 def connected(address: Address) -> Iterator[Wire]:
     """Connect to a server, even to one that an app would refuse. Starts an embedded server that is not running."""
     if address.kind != "embedded":
-        yield from _opened(Wire(address.kind, address.options))
+        yield from _opened(Wire(address.kind, _options_of(address)))
         return
     from duly.embedded import open_server
 
@@ -83,6 +84,20 @@ def connected(address: Address) -> Iterator[Wire]:
         yield from _opened(Wire(address.kind, {"path": str(server.socket_path)}))
     finally:
         server.release()
+
+
+def _options_of(address: Address) -> Mapping[str, Any]:
+    """Return the options of a connection. If sentinels name the server, it is the primary."""
+    if address.topology != "sentinel":
+        return address.options
+    sentinels = Sentinels(address)
+    try:
+        primary = sentinels.primary()
+    finally:
+        sentinels.close()
+    if primary is None:
+        raise ConnectionError(f"no sentinel has named the primary of {address.service!r}")
+    return {**address.options, "host": primary.host, "port": primary.port}
 
 
 def _opened(wire: Wire) -> Iterator[Wire]:
