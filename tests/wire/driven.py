@@ -29,7 +29,7 @@ class Driven:
         self._run = run
 
     def open(self) -> None:
-        self._run(lambda: self.wire.open())
+        self._run(self.wire.open)
 
     def ask(self, *command: Arg, timeout: float = 5.0) -> Any:
         return self._run(lambda: self.wire.ask(command, timeout))
@@ -47,7 +47,7 @@ class Driven:
         return self._run(lambda: self.wire.finish(timeout))
 
     def close(self) -> None:
-        self._run(lambda: self.wire.close())
+        self._run(self.wire.close)
 
     @property
     def is_open(self) -> bool:
@@ -110,16 +110,18 @@ class Driver:
             assert time.monotonic() < ends_at
             self.rest(0.005)
 
-    def resolve_as(self, addresses: Sequence[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-        """Have name resolution find these addresses."""
-        if self._runner is None:
-            monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: list(addresses))
-            return
+    def resolve_as(self, host: str, addresses: Sequence[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have name resolution find these addresses for a host."""
+        place: Any = socket if self._runner is None else self._runner.get_loop()
+        real = place.getaddrinfo
 
-        async def found(*_: Any, **__: Any) -> list[Any]:
-            return list(addresses)
+        def found(asked: str, *args: Any, **options: Any) -> Any:
+            return list(addresses) if asked == host else real(asked, *args, **options)
 
-        monkeypatch.setattr(self._runner.get_loop(), "getaddrinfo", found)
+        async def awaited(asked: str, *args: Any, **options: Any) -> Any:  # uvloop resolves each address once more
+            return found(asked) if asked == host else await found(asked, *args, **options)
+
+        monkeypatch.setattr(place, "getaddrinfo", awaited if self._runner else found)
 
     def close(self) -> None:
         for wire in self._wires:

@@ -77,7 +77,8 @@ def test_every_caller_that_is_not_cancelled_gets_its_own_reply(
         assert async_driver.run(lambda: cut_off(wire.wire)) == CALLS // 2
         replies, cancelled = async_driver.run(lambda: overlapping(wire.wire, seed=1))
         assert replies + cancelled <= CALLS
-        assert min(replies, cancelled) > 50
+        assert replies > 100
+        assert cancelled > 0
 
         assert wire.is_open
         assert wire.ask("ECHO", "mine") == b"mine"

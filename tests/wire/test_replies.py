@@ -39,7 +39,7 @@ def test_a_reply_that_is_cut_after_any_byte_is_an_error_and_closes_the_wire(driv
             if after == len(written):
                 assert outcome_of(wire, "GET", "it") == expected
                 continue
-            with pytest.raises(OSError, match="closed the connection|reset by peer"):
+            with pytest.raises(OSError, match=r"closed the connection|reset by peer"):
                 wire.ask("GET", "it")
             assert not wire.is_open
             with pytest.raises(ConnectionError):
@@ -59,7 +59,7 @@ def test_a_reply_is_cut_between_any_two_bytes_of_the_commands_that_begin_a_sessi
     with ScriptedServer(cut) as server:
         for _ in range(len(written)):
             wire = driver.wire({**server.options, "username": "me", "password": "x", "db": 1}, name="duly:client")
-            with pytest.raises(OSError, match="closed the connection|reset by peer"):
+            with pytest.raises(OSError, match=r"closed the connection|reset by peer"):
                 wire.open()
             assert not wire.is_open
 
@@ -216,7 +216,7 @@ def test_the_text_of_an_error_need_not_be_unicode(driver: Driver) -> None:
     with ScriptedServer(lambda peer: peer.answer_all(lambda _: b"-ERR \xff\xfe caf\xc3\xa9 \xe9\r\n")) as server:
         wire = driver.opened(server.options)
         for _ in range(2):
-            with pytest.raises(ErrorReply, match="^ERR .* café .$"):
+            with pytest.raises(ErrorReply, match=r"^ERR .* café .$"):
                 wire.ask("PING")
         assert wire.is_open
 
