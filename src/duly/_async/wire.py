@@ -189,7 +189,8 @@ class AsyncWire(asyncio.Protocol):
             try:
                 self._loop.call_soon_threadsafe(transport.abort)
             except RuntimeError:  # the event loop is closed: close the socket as it would have done
-                transport._call_connection_lost(None)
+                tls = getattr(transport, "_ssl_protocol", None)
+                (transport if tls is None else tls._transport)._call_connection_lost(None)
 
     # Sending
 

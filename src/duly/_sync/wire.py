@@ -66,7 +66,7 @@ class Wire:
         """Connect, log in and select the database. Raises OSError, or ErrorReply if the server refuses it."""
         ends_at = time.monotonic() + CONNECT_TIMEOUT
         self._socket = connection = self._connected(ends_at)
-        weakref.finalize(self, connection.close).atexit = False  # for an app that was not closed
+        weakref.finalize(self, connection.close)  # for an app that was not closed
         try:
             self._greet(greetings(self._options, login_of(self._options), self._name), ends_at)
         except BaseException:
