@@ -15,6 +15,7 @@ from benchmarks.peers.catalog import PEERS, USUAL
 from benchmarks.rig import Result, Rig, running_rig
 
 SUITES: Final = {
+    "wire": ("wire_trip",),
     "engine": (
         "server_cost",
         "keyed_cost",

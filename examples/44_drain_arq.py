@@ -1,6 +1,6 @@
 """Move what waits in arq's queue to tasks of Duly: arguments and due times included.
 
-arq and Duly need different versions of redis-py, so two programs do this in two environments. The first one runs where
+Two programs do this, so that arq and Duly may be in two environments. The first one runs where
 arq is installed, reads the jobs and writes a line of JSON for each: docs/migration/arq.md has it. This is the second
 one. It runs where Duly is installed, and needs that file.
 Stop the arq workers first. Jobs whose function has no new name stay where they are, for the old workers.

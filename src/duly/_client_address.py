@@ -16,13 +16,15 @@ def address_of_client(client: Any) -> Address:
     """Read the address and credentials from a `redis.Redis` or `redis.asyncio.Redis`."""
     pool: Any = getattr(client, "connection_pool", None)
     options = getattr(pool, "connection_kwargs", None)
-    if not isinstance(options, Mapping):
+    if not isinstance(options, Mapping) or hasattr(pool, "sentinel_manager"):
         raise UsageError(
             f"expected a URL or a redis-py client, not {type(client).__name__}: "
             "clusters and sentinels are not supported yet"
         )
     used = {name: options[name] for name in _USED_OPTIONS if options.get(name) is not None}
     used |= {name: value for name, value in options.items() if name.startswith("ssl_") and value is not None}
+    if "ssl_cert_reqs" in options and options["ssl_cert_reqs"] is None:
+        used["ssl_cert_reqs"] = "none"  # as redis-py reads it
     if (provider := options.get("credential_provider")) is not None:
         used["credentials"] = provider.get_credentials
     kind = _kind_of(pool.connection_class)

@@ -33,11 +33,7 @@ def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
     mode = _CERT_REQS[reqs] if isinstance(reqs, str) else reqs
     context.check_hostname = bool(options.get("ssl_check_hostname", True)) and mode != ssl.CERT_NONE
     context.verify_mode = mode
-    if certificate := options.get("ssl_certfile"):
-        context.load_cert_chain(certificate, options.get("ssl_keyfile"), options.get("ssl_password"))
-    places = {name: options.get(f"ssl_{old}") for name, old in _AUTHORITIES.items()}
-    if any(places.values()):
-        context.load_verify_locations(**places)
+    _load_files(context, options)
     if (version := options.get("ssl_min_version")) is not None:
         context.minimum_version = version
     if ciphers := options.get("ssl_ciphers"):
@@ -47,6 +43,24 @@ def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
     for flag in options.get("ssl_exclude_verify_flags") or ():
         context.verify_flags &= ~flag
     return context
+
+
+def _load_files(context: ssl.SSLContext, options: Mapping[str, Any]) -> None:
+    """Load the files of the options. An error of OpenSSL does not name its file."""
+    certificate = options.get("ssl_certfile")
+    authorities = {name: options.get(f"ssl_{old}") for name, old in _AUTHORITIES.items()}
+    try:
+        if certificate:
+            context.load_cert_chain(certificate, options.get("ssl_keyfile"), options.get("ssl_password"))
+    except OSError as error:
+        raise ConnectionError(f"ssl_certfile {certificate} cannot be loaded: {_reason(error)}") from error
+    try:
+        if any(authorities.values()):
+            context.load_verify_locations(**authorities)
+    except OSError as error:
+        given = [f"ssl_{_AUTHORITIES[name]}" for name, value in authorities.items() if value]
+        where = authorities["cafile"] or authorities["capath"] or "text"
+        raise ConnectionError(f"{', '.join(given)} {where} cannot be loaded: {_reason(error)}") from error
 
 
 _AUTHORITIES: Final = {"cafile": "ca_certs", "capath": "ca_path", "cadata": "ca_data"}

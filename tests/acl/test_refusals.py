@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -148,3 +149,18 @@ def test_the_error_of_a_wrong_password_has_one_full_stop(server: StartedServer, 
 
     with duly.Duly(url) as app, pytest.raises(ServerError, match=r"[^.?]\? Check user and password in the URL"):
         app.queue(queue_name).send("body")
+
+
+@pytest.mark.parametrize("durable", ["replica", 1, "fsync"])
+def test_a_send_that_the_server_does_not_confirm_is_stored_and_not_durable(
+    new_user: NewUser, root: "redis.Redis", queue_name: str, durable: Any
+) -> None:
+    url = new_user("producer")
+    root.execute_command("ACL", "SETUSER", user_of(url), "-wait", "-@blocking")  # a server may lack WAITAOF
+    with duly.Duly(url) as app:
+        with pytest.raises(
+            duly.NotDurable, match="did not confirm it: NOPERM|does not show whether it syncs"
+        ) as raised:
+            app.queue(queue_name).send("body", durable=durable)
+        (stored,) = raised.value.ids
+    assert root.hexists(f"duly:{{{queue_name}}}:msgs", stored)

@@ -95,3 +95,21 @@ def test_handlers_retries_commits_locks_schedules_and_topics_work_for_a_consumer
     assert root.get(f"{queue_name}:own") == b"1"
     assert refusals(root, url) == [], log
     assert "duly acl" not in log
+
+
+def test_a_worker_that_may_not_wait_polls_and_says_so_once(
+    new_user: NewUser, root: "redis.Redis", queue_name: str, tmp_path: Path
+) -> None:
+    url = new_user("consumer")
+    user = url.partition("://")[2].partition(":")[0]
+    root.execute_command("ACL", "SETUSER", user, "-client")
+    module = MODULE.format(name=queue_name)
+    with WorkerProcess(url, tmp_path, module) as worker, duly.Duly(url) as app:
+        app.queue(queue_name).send("works")
+        wait_until(lambda: len(worker.notes("order")) == 1)
+        wait_until(lambda: "watch.refused" in worker.log())
+        app.queue(queue_name).send("works")
+        wait_until(lambda: len(worker.notes("order")) == 2)
+    (line,) = [line for line in worker.log().splitlines() if "watch.refused" in line]
+    assert "NOPERM" in line
+    assert "idle queues are polled" in line

@@ -19,8 +19,7 @@ pytestmark = pytest.mark.slow
 
 SOURCES = ROOT / "src/duly"
 
-# The first releases of Python 3.11 lack these: redis brings its own timeouts along, and archives have no filters.
-OF_OLD_PYTHONS = {"async_timeout"} if sys.version_info < (3, 11, 3) else set()
+# The first releases of Python 3.11 have no filters for archives.
 SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 IMPORTED = """
@@ -144,11 +143,11 @@ def test_the_source_distribution_builds_the_same_wheel_again(sdist: Path, wheel:
     assert names_in(again) == names_in(wheel)
 
 
-def test_an_import_without_extras_imports_redis_and_msgspec_and_nothing_else(plain: Place) -> None:
+def test_an_import_without_extras_imports_hiredis_and_msgspec_and_nothing_else(plain: Place) -> None:
     done = plain.run("python", "-W", "error", "-c", IMPORTED)
 
     assert done.returncode == 0, done.stderr
-    assert set(json.loads(done.stdout)) <= {"duly", "redis", "hiredis", "msgspec"} | OF_OLD_PYTHONS
+    assert set(json.loads(done.stdout)) <= {"duly", "hiredis", "msgspec"}
 
 
 def test_an_import_imports_neither_the_worker_nor_the_commands(plain: Place) -> None:

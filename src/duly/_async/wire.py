@@ -6,6 +6,7 @@ The sync counterpart of this file is written by hand as well.
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
@@ -14,15 +15,17 @@ from duly import _sockets
 from duly._async.primitives import in_thread
 from duly._core.address import Kind
 from duly._core.resp import (
+    REPLY_TYPES,
     UNFINISHED,
     Arg,
     ErrorReply,
     Greeting,
     MalformedReply,
-    fixed_credentials,
     greetings,
+    login_of,
     new_reader,
     packed,
+    unexpected,
 )
 
 UNREACHABLE: Final = OSError
@@ -70,7 +73,7 @@ class AsyncWire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout):
-                await self._connect(timeout)
+                await self._connect(self._loop.time() + timeout)
                 login = await self._login()
                 await self._greet(greetings(self._options, login, self._name), timeout)
         except BaseException as error:
@@ -79,11 +82,10 @@ class AsyncWire(asyncio.Protocol):
                 raise TimeoutError(f"no connection within {timeout:g} s") from None
             raise
 
-    async def _login(self) -> object:
-        credentials = fixed_credentials(self._options)
+    async def _login(self) -> list[Arg]:
         if "credentials" in self._options:  # it may ask a token service
-            return await in_thread(credentials)
-        return credentials()
+            return await in_thread(login_of, self._options)
+        return login_of(self._options)
 
     async def _greet(self, commands: Sequence[Greeting], timeout: float) -> None:
         """Send all commands in one write."""
@@ -95,27 +97,33 @@ class AsyncWire(asyncio.Protocol):
                 if each.is_required or not error.leaves_command_out:
                     raise
 
-    async def _connect(self, timeout: float) -> None:
+    async def _connect(self, ends_at: float) -> None:
         assert self._loop is not None
         if self._kind in ("unix", "embedded"):
             await self._connect_to_socket(self._options["path"])
             return
         host, port = self._options["host"], self._options["port"]
         place = f"{host}:{port}"
+        tls = await self._tls()
         errors: list[Exception] = []
         try:
             found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
             raise _sockets.unreachable(place, [error]) from error
         for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
+            share = (ends_at - self._loop.time()) / left  # an address that does not answer leaves time for the others
             try:
-                async with asyncio.timeout(timeout / left):  # an address that does not answer leaves time
-                    await self._connect_to(socket.socket(family, kind, protocol), address, host)
+                async with asyncio.timeout(share):
+                    await self._connect_to(socket.socket(family, kind, protocol), address, tls, host)
             except OSError as error:
                 errors.append(error)
             else:
                 return
         raise _sockets.unreachable(place, errors) from errors[-1]
+
+    async def _tls(self) -> ssl.SSLContext | None:
+        """Return the TLS settings. The certificates of the system take tens of milliseconds to load."""
+        return await in_thread(_sockets.tls_context, self._options) if self._kind == "tls" else None
 
     async def _connect_to_socket(self, path: str) -> None:
         assert self._loop is not None
@@ -124,9 +132,8 @@ class AsyncWire(asyncio.Protocol):
         except OSError as error:
             raise _sockets.unreachable(path, [error]) from error
 
-    async def _connect_to(self, connection: socket.socket, address: Any, host: str) -> None:
+    async def _connect_to(self, connection: socket.socket, address: Any, tls: ssl.SSLContext | None, host: str) -> None:
         assert self._loop is not None
-        tls = _sockets.tls_context(self._options) if self._kind == "tls" else None
         try:
             connection.setblocking(False)
             _sockets.prepare(connection)
@@ -182,14 +189,15 @@ class AsyncWire(asyncio.Protocol):
             try:
                 self._loop.call_soon_threadsafe(transport.abort)
             except RuntimeError:  # the event loop is closed: close the socket as it would have done
-                transport._call_connection_lost(None)
+                tls = getattr(transport, "_ssl_protocol", None)
+                (transport if tls is None else tls._transport)._call_connection_lost(None)
 
     # Sending
 
     def _send(self, data: bytes, timeout: float | None, replies: int = 1) -> list[asyncio.Future[Any]]:
         """Write commands, and return the futures of their replies."""
         if self._transport is None or self._loop is None:
-            raise self._end or ConnectionError("the connection is not open")
+            raise _copied(self._end or ConnectionError("the connection is not open"))
         self._transport.write(data)
         deadline = float("inf") if timeout is None else self._loop.time() + timeout
         waiting = [self._loop.create_future() for _ in range(replies)]
@@ -230,19 +238,14 @@ class AsyncWire(asyncio.Protocol):
         try:
             reader.feed(data)
             while (reply := reader.gets()) is not UNFINISHED:
-                if not pending:
-                    self._refuse(reply)
+                if not pending or type(reply) not in REPLY_TYPES:
+                    self._close(unexpected(reply))
                     return
                 future, _ = pending.popleft()
                 if not future.done():  # otherwise the caller was cancelled
                     _settle(future, reply)
         except MalformedReply as error:
             self._close(error)
-
-    def _refuse(self, reply: Any) -> None:
-        """Close after a reply without a call: a server that refuses a connection sends its reason first."""
-        is_reason = isinstance(reply, ErrorReply)
-        self._close(reply if is_reason else MalformedReply("there is a reply without a command"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail all pending calls."""
@@ -280,6 +283,6 @@ def _fail(futures: Iterable[asyncio.Future[Any]], error: Exception) -> None:
 
 def _copied(error: Exception) -> Exception:
     """Return an equal error. Two callers must not share one, since each adds its traceback."""
-    if isinstance(error, OSError | ErrorReply) and error.args:
-        return type(error)(*error.args)
-    return error
+    twin = type(error).__new__(type(error), *error.args)  # without __init__, which need not take these arguments
+    twin.args = error.args
+    return twin

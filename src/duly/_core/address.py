@@ -1,5 +1,6 @@
 """The address of the server: parse URLs, and hide credentials."""
 
+import inspect
 import ipaddress
 import re
 from collections.abc import Mapping
@@ -355,6 +356,8 @@ def with_credentials(address: Address, credentials: Any) -> Address:
     """Return the address with a function that returns user and password for each new connection."""
     if not callable(credentials):
         raise UsageError(f"credentials must be a function, not {type(credentials).__name__}")
+    if inspect.iscoroutinefunction(credentials):
+        raise UsageError("credentials must be a plain function, not a coroutine function: it is called in a thread")
     if address.kind in ("embedded", "memory"):
         raise UsageError(f"credentials are for a server with a login, not for {address.shown}")
     return replace(address, options={**address.options, "credentials": credentials})

@@ -5,6 +5,8 @@ from typing import Any, Final, NamedTuple
 
 from hiredis import Reader, pack_command
 
+from duly.errors import DulyError, UsageError
+
 Arg = bytes | str | int
 _pack: Final[Callable[[tuple[Arg, ...]], bytes]] = pack_command  # type: ignore[assignment]
 
@@ -18,8 +20,8 @@ def packed(command: Sequence[Arg]) -> bytes:
     return _pack(tuple([b"%d" % arg if type(arg) is int else arg for arg in command]))
 
 
-UNFINISHED: Final = False
-"""Returned by a reader that needs more bytes. No reply of RESP2 is a boolean."""
+UNFINISHED: Final = object()
+"""Returned by a reader that needs more bytes."""
 
 _DENIALS: Final = ("NOPERM", "NOAUTH", "WRONGPASS")
 _LOGIN_REFUSALS: Final = ("ERR invalid password", "ERR AUTH ", "ERR Client sent AUTH")
@@ -67,9 +69,20 @@ class UnfinishedReply(TimeoutError):
         super().__init__("the server did not complete its reply in time")
 
 
+REPLY_TYPES: Final = frozenset({bytes, int, list, type(None), ErrorReply})
+"""The types of RESP2. A reader knows RESP3 as well. Its pushes are no replies, and would displace those that follow."""
+
+
 def new_reader() -> Reader:
     """Return a reader of replies for one connection."""
-    return Reader(protocolError=MalformedReply, replyError=ErrorReply)
+    return Reader(protocolError=MalformedReply, replyError=ErrorReply, notEnoughData=UNFINISHED)
+
+
+def unexpected(reply: object) -> ReplyError:
+    """Return the error for a reply without a command. A server that refuses a connection sends its reason like this."""
+    if isinstance(reply, ErrorReply):
+        return reply
+    return MalformedReply("there is a reply without a command")
 
 
 class Greeting(NamedTuple):
@@ -80,16 +93,43 @@ class Greeting(NamedTuple):
     """Whether the session fails if the user may not run the command, or the server does not know it."""
 
 
-Credentials = Callable[[], Any]
+Part = str | bytes
+Credentials = Callable[[], Part | Sequence[Part | None] | None]
 """Returns a user and a password, or a password alone. Called for each new connection, since tokens expire."""
 
 
-def greetings(options: Mapping[str, Any], credentials: object, name: str) -> list[Greeting]:
+def login_of(options: Mapping[str, Any]) -> list[Arg]:
+    """Return the arguments of AUTH: user and password, or a password alone. Empty: there is no login.
+
+    A function that returns them may block. If it fails, this is an outage: a token service comes back.
+    """
+    own: Credentials | None = options.get("credentials")
+    if own is None:
+        return _login(options.get("username"), options.get("password"))
+    try:
+        given = own()
+    except (OSError, DulyError):
+        raise
+    except Exception as error:
+        raise ConnectionError(f"credentials() raised {type(error).__name__}: {error}") from error
+    parts = given if isinstance(given, tuple | list) else [given]
+    if len(parts) > 2 or not all(part is None or isinstance(part, str | bytes) for part in parts):
+        raise UsageError("credentials() must return a user and a password, or a password: each of them a text")
+    return _login(*[None, None, *parts][-2:])
+
+
+def _login(user: Part | None, password: Part | None) -> list[Arg]:
+    if user:
+        return [user, password or ""]  # a user with `nopass` accepts any password
+    return [password] if password else []
+
+
+def greetings(options: Mapping[str, Any], login: Sequence[Arg], name: str) -> list[Greeting]:
     """Return the commands that begin a session: log in, set the name, select the database.
 
     `name` is the name in CLIENT LIST unless the options have one. A user without permission for it stays unnamed.
     """
-    commands = [Greeting([b"AUTH", *login], is_required=True)] if (login := _login(credentials)) else []
+    commands = [Greeting([b"AUTH", *login], is_required=True)] if login else []
     if own := options.get("client_name"):
         commands.append(Greeting([b"CLIENT", b"SETNAME", own], is_required=True))
     elif name:
@@ -97,21 +137,3 @@ def greetings(options: Mapping[str, Any], credentials: object, name: str) -> lis
     if database := options.get("db"):
         commands.append(Greeting([b"SELECT", int(database)], is_required=True))
     return commands
-
-
-def _login(credentials: object) -> list[str]:
-    """Return the arguments of AUTH. Without a user, the password is that of the default user."""
-    given = credentials if isinstance(credentials, tuple | list) else (credentials,)
-    if not given or given[-1] is None:
-        return []
-    return [str(part) for part in given if part]
-
-
-def fixed_credentials(options: Mapping[str, Any]) -> Credentials:
-    """Return the credentials of the options as a callable: user and password, or the callable they have."""
-    if own := options.get("credentials"):
-        return own  # type: ignore[no-any-return]
-    user, password = options.get("username"), options.get("password")
-    if user and password is None:
-        password = ""  # a user with `nopass` accepts any password
-    return lambda: (user, password)

@@ -15,15 +15,17 @@ from typing import Any, Final
 from duly import _sockets
 from duly._core.address import Kind
 from duly._core.resp import (
+    REPLY_TYPES,
     UNFINISHED,
     Arg,
     ErrorReply,
     Greeting,
     UnfinishedReply,
-    fixed_credentials,
     greetings,
+    login_of,
     new_reader,
     packed,
+    unexpected,
 )
 
 UNREACHABLE: Final = OSError
@@ -62,46 +64,41 @@ class Wire:
 
     def open(self, timeout: float | None = None) -> None:
         """Connect, log in and select the database. Raises OSError, or ErrorReply if the server refuses it."""
-        timeout = CONNECT_TIMEOUT if timeout is None else timeout
-        ends_at = time.monotonic() + timeout
-        self._socket = connection = self._connected(timeout)
-        weakref.finalize(self, connection.close).atexit = False  # for an app that was not closed
+        ends_at = time.monotonic() + (CONNECT_TIMEOUT if timeout is None else timeout)
+        self._socket = connection = self._connected(ends_at)
+        weakref.finalize(self, connection.close)  # for an app that was not closed
         try:
-            login = fixed_credentials(self._options)()
-            self._greet(greetings(self._options, login, self._name), max(ends_at - time.monotonic(), 0.001))
+            self._greet(greetings(self._options, login_of(self._options), self._name), ends_at)
         except BaseException:
             self.close()
             raise
 
-    def _greet(self, commands: Sequence[Greeting], timeout: float) -> None:
+    def _greet(self, commands: Sequence[Greeting], ends_at: float) -> None:
         """Send all commands in one write."""
         if commands:
-            self._send(b"".join(packed(each.command) for each in commands), timeout)
-        refusals = [self._greeted(each, timeout) for each in commands]
-        if refusal := next(filter(None, refusals), None):
-            raise refusal
+            self._send(b"".join(packed(each.command) for each in commands), _left(ends_at))
+        for each in commands:
+            try:
+                self._read(_left(ends_at))
+            except ErrorReply as error:
+                if each.is_required or not error.leaves_command_out:
+                    raise
 
-    def _greeted(self, command: Greeting, timeout: float) -> ErrorReply | None:
-        try:
-            self._read(timeout)
-        except ErrorReply as error:
-            return error if command.is_required or not error.leaves_command_out else None
-        return None
-
-    def _connected(self, timeout: float) -> socket.socket:
+    def _connected(self, ends_at: float) -> socket.socket:
         if self._kind in ("unix", "embedded"):
-            return self._connected_to_socket(self._options["path"], timeout)
+            return self._connected_to_socket(self._options["path"], _left(ends_at))
         host, port = self._options["host"], self._options["port"]
         place = f"{host}:{port}"
+        tls = _sockets.tls_context(self._options) if self._kind == "tls" else None
         errors: list[Exception] = []
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:
             raise _sockets.unreachable(place, [error]) from error
         for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
+            share = _left(ends_at) / left  # an address that does not answer leaves time for the others
             try:
-                # An address that does not answer leaves time for the others.
-                return self._connected_to(socket.socket(family, kind, protocol), address, timeout / left)
+                return _connected_to(socket.socket(family, kind, protocol), address, tls, host, share)
             except OSError as error:
                 errors.append(error)
         raise _sockets.unreachable(place, errors) from errors[-1]
@@ -115,19 +112,6 @@ class Wire:
             connection.close()
             if isinstance(error, OSError):
                 raise _sockets.unreachable(path, [error]) from error
-            raise
-        return connection
-
-    def _connected_to(self, connection: socket.socket, address: Any, timeout: float) -> socket.socket:
-        try:
-            connection.settimeout(timeout)
-            _sockets.prepare(connection)
-            connection.connect(address)
-            if self._kind == "tls":
-                context = _sockets.tls_context(self._options)
-                connection = context.wrap_socket(connection, server_hostname=self._options["host"])
-        except BaseException:
-            connection.close()
             raise
         return connection
 
@@ -192,35 +176,37 @@ class Wire:
 
     def _send(self, data: bytes, timeout: float) -> None:
         connection = self._open_socket()
+        if self._reader.has_data():
+            raise unexpected(self._reader.gets())
         self._limit(connection, timeout)
         connection.sendall(data)
 
     def _read(self, timeout: float) -> Any:
-        """Read one reply."""
-        reader = self._reader
-        reply = reader.gets()
+        """Read one reply. It must be complete within `timeout` seconds, however slowly its bytes arrive."""
+        reply = self._reader.gets()
         if reply is UNFINISHED:
-            connection = self._open_socket()
-            self._limit(connection, timeout)
-            reader.feed(_received(connection))
-            if (reply := reader.gets()) is UNFINISHED:
-                reply = self._rest(connection, timeout)
-        if isinstance(reply, ErrorReply):
+            reply = self._received(timeout)
+        if type(reply) is ErrorReply:
             raise reply
+        if type(reply) not in REPLY_TYPES:
+            raise unexpected(reply)
         return reply
 
-    def _rest(self, connection: socket.socket, timeout: float) -> Any:
-        """Read on, up to `timeout` seconds in all, however slowly the bytes arrive."""
+    def _received(self, timeout: float) -> Any:
+        connection, reader = self._open_socket(), self._reader
+        self._limit(connection, timeout)
         ends_at = time.monotonic() + timeout
-        while (left := ends_at - time.monotonic()) > 0:
-            self._limit(connection, left)
+        try:
+            reader.feed(_some_bytes(connection))
+        except TimeoutError:
+            raise TimeoutError("the server did not reply in time") from None
+        while (reply := reader.gets()) is UNFINISHED:
+            self._limit(connection, _left(ends_at))
             try:
-                self._reader.feed(_received(connection))
+                reader.feed(_some_bytes(connection))
             except TimeoutError:
-                break
-            if (reply := self._reader.gets()) is not UNFINISHED:
-                return reply
-        raise UnfinishedReply
+                raise UnfinishedReply from None
+        return reply
 
     def _limit(self, connection: socket.socket, timeout: float) -> None:
         if timeout != self._timeout:
@@ -228,7 +214,29 @@ class Wire:
             self._timeout = timeout
 
 
-def _received(connection: socket.socket) -> bytes:
+def _connected_to(
+    connection: socket.socket, address: Any, tls: ssl.SSLContext | None, host: str, timeout: float
+) -> socket.socket:
+    ends_at = time.monotonic() + timeout
+    try:
+        connection.settimeout(timeout)
+        _sockets.prepare(connection)
+        connection.connect(address)
+        if tls is not None:
+            connection.settimeout(_left(ends_at))
+            connection = tls.wrap_socket(connection, server_hostname=host)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _left(ends_at: float) -> float:
+    """Return the seconds until a deadline. They are more than none, which a socket takes for "do not wait"."""
+    return max(ends_at - time.monotonic(), 0.001)
+
+
+def _some_bytes(connection: socket.socket) -> bytes:
     if not (data := connection.recv(_CHUNK)):
         raise ConnectionError("the server closed the connection")
     return data

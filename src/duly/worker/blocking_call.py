@@ -4,8 +4,10 @@ A callback announces its end. After a failed call there is a pause before the ne
 """
 
 import asyncio
+import logging
 import random
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -15,9 +17,13 @@ from duly._async.wire import UNREACHABLE, AsyncWire
 from duly._core import patience
 from duly._core.resp import Arg, ErrorReply, ReplyError
 from duly.errors import DulyError
+from duly.worker.logs import event
 
 _OVERDUE_AFTER: Final = 5.0
 """Seconds that a reply may be overdue before the connection counts as dead."""
+_LOG: Final = logging.getLogger("duly.worker")
+_polling: Final[weakref.WeakSet[AsyncLink]] = weakref.WeakSet()
+"""The links whose server was reported to refuse waits."""
 
 
 class BlockingCall:
@@ -63,7 +69,8 @@ class BlockingCall:
             self._ends_at = time.monotonic() + seconds
             self._reading = await self._wire.begin(command)
             self._reading.add_done_callback(lambda _: self._on_change())
-        except (UNREACHABLE, ReplyError, DulyError):
+        except (UNREACHABLE, ReplyError, DulyError) as error:
+            self._note_refusal(error)
             await self._abandon()
 
     def reply(self) -> Any:
@@ -76,6 +83,7 @@ class BlockingCall:
             reply = reading.result()
         except (UNREACHABLE, ReplyError, asyncio.CancelledError) as error:
             self._is_refused = isinstance(error, ErrorReply)
+            self._note_refusal(error)
             self._has_failed = True
             self._back_off()
             return None
@@ -101,6 +109,12 @@ class BlockingCall:
         """Close the connection. No call may begin after that."""
         self._reading = None
         self._drop_wire()
+
+    def _note_refusal(self, error: BaseException) -> None:
+        """Log, once per app, that the worker polls, since the server denies or lacks a command that a wait needs."""
+        if isinstance(error, ErrorReply) and error.leaves_command_out and self._link not in _polling:
+            _polling.add(self._link)
+            event(_LOG, logging.WARNING, "watch.refused", error=str(error), effect="idle queues are polled")
 
     async def _end(self) -> None:
         """Make the server end the call. The callback announces this end like any other, with or without a reply."""
