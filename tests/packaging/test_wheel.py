@@ -125,6 +125,7 @@ def test_the_source_distribution_has_everything_to_work_on_it(sdist: Path) -> No
     assert [name for name in names if "__pycache__" in name or name.startswith((".venv", ".git/"))] == []
 
 
+@pytest.mark.long
 def test_the_source_distribution_builds_the_same_wheel_again(sdist: Path, wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, **SAFELY)
@@ -201,6 +202,7 @@ def test_the_error_for_a_missing_server_shows_what_to_install(plain: Place) -> N
     assert "DULY_URL=redis://" in done.stderr
 
 
+@pytest.mark.long
 def test_a_type_checker_sees_the_types(plain: Place, tmp_path: Path) -> None:
     user = tmp_path / "shop.py"
     user.write_text(USER)
@@ -219,6 +221,7 @@ def test_a_type_checker_sees_the_types(plain: Place, tmp_path: Path) -> None:
     assert re.findall(r"shop\.py:(\d+): error: .*\[([\w-]+)\]", done.stdout) == [("13", "arg-type")]
 
 
+@pytest.mark.long
 def test_the_first_delayed_message_needs_nothing_but_the_extras(full: Place, tmp_path: Path) -> None:
     script = tmp_path / "first.py"
     script.write_text(FIRST_MESSAGE.format(url=""))
@@ -228,6 +231,7 @@ def test_the_first_delayed_message_needs_nothing_but_the_extras(full: Place, tmp
     assert (done.stdout, done.stderr) == ("{'order': 1} 1\n", "")
 
 
+@pytest.mark.long
 def test_the_command_runs_with_its_extra(full: Place) -> None:
     done = full.run("duly", "--help")
 
@@ -235,6 +239,7 @@ def test_the_command_runs_with_its_extra(full: Place) -> None:
     assert "worker" in done.stdout
 
 
+@pytest.mark.long
 def test_nothing_is_left_running_after_the_first_message(full: Place, tmp_path: Path) -> None:
     home = str(tmp_path / "home")
     full.run("python", "-c", FIRST_MESSAGE.format(url=""), DULY_HOME=home)
