@@ -1,6 +1,4 @@
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -108,7 +106,3 @@ def test_check_fails_on_a_rule_that_matches_nothing(
 
     assert unasync.main(check=True) == 1
     assert "the rule never matches nothing" in capsys.readouterr().err
-
-
-def test_the_project_s_own_sync_side_is_fresh() -> None:
-    subprocess.run([sys.executable, unasync.__file__, "--check"], check=True)
