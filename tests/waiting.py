@@ -15,7 +15,13 @@ def wait_until(
     seconds: float = PATIENCE,
 ) -> None:
     """Wait for a condition to become true. `describe` adds the state to the failure."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s until {what}:\n{describe()}"
-        time.sleep(0.01)
+        waited = time.monotonic() - began
+        assert waited < seconds, f"waited {seconds:g} s until {what}:\n{describe()}"
+        time.sleep(pause_after(waited))
+
+
+def pause_after(waited: float) -> float:
+    """Return how long to pause before the next check. It grows: checks cost processor time that other tests need."""
+    return min(max(waited / 10, 0.005), 0.05)

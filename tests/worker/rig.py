@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import duly
-from tests.waiting import PATIENCE, wait_until
+from tests.waiting import PATIENCE, pause_after, wait_until
 from tests.warm import WarmPopen
 
 _PRELUDE = """
@@ -222,23 +222,25 @@ async def counted(queue: duly.AsyncQueue) -> dict[str, Any]:
 
 async def comes_to(queue: duly.AsyncQueue, **expected: int) -> None:
     """Wait until the queue counts exactly this, and prove its accounts."""
-    deadline = time.monotonic() + SOON
+    began = time.monotonic()
     while (found := await counted(queue)) != expected:
-        assert time.monotonic() < deadline, f"{found} did not become {expected}"
-        await asyncio.sleep(0.005)
+        waited = time.monotonic() - began
+        assert waited < SOON, f"{found} did not become {expected}"
+        await asyncio.sleep(pause_after(waited))
     audit = await queue.audit()
     assert audit.ok, audit
 
 
 async def eventually(is_so: Callable[[], Any], timeout: float = SOON) -> None:
     """Wait until a condition is true, while a worker runs in this event loop. Fail at the timeout."""
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while True:
         found = is_so()
         if await found if inspect.isawaitable(found) else found:
             return
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await asyncio.sleep(0.005)
+        waited = time.monotonic() - began
+        assert waited < timeout, "it did not happen in time"
+        await asyncio.sleep(pause_after(waited))
 
 
 def module_of(queue_name: str, options: str, source: str, queue: str = "orders") -> str:
