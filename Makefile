@@ -32,7 +32,7 @@ PARALLEL = -n 6 --dist worksteal
 QUIET = tests/worker tests/web
 define run-tests
 	$(PYTEST) $(PARALLEL) -m 'not quiet and not measure $(1)'
-	$(PYTEST) -n 2 -m 'quiet and not measure $(1)' $(QUIET)
+	$(PYTEST) -n 4 -m 'quiet and not measure $(1)' $(QUIET)
 endef
 
 test: setup servers ## Run all checks and the tests that CI runs: 15 minutes
