@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 NODE_STAMP := tools/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick test-all soak check fix gen bench bench-check docs clean servers \
+.PHONY: help setup demo test quick test-all soak check fix gen bench bench-check docs clean servers bytecode \
 	check-format check-lint check-types check-imports check-spelling check-words check-generated check-lua check-lua-format
 
 help: ## Show this list
@@ -35,8 +35,12 @@ define run-tests
 	$(PYTEST) -n 4 -m 'quiet and not measure $(1)' $(QUIET)
 endef
 
+# In a new clone, each of the processes that run the tests would compile all of them. Errors are reported by the tests.
+bytecode: setup
+	-@$(PYTEST) --collect-only >/dev/null
+
 test: setup servers ## Run all checks and the tests that CI runs: 15 minutes
-	$(MAKE) --jobs 2 --output-sync check
+	$(MAKE) --jobs 2 --output-sync check bytecode
 	$(call run-tests,and not long)
 
 quick: setup servers ## Run the tests that need no faults, on Valkey and in memory
@@ -45,7 +49,7 @@ quick: setup servers ## Run the tests that need no faults, on Valkey and in memo
 
 test-all: export DULY_TEST_MATRIX = whole
 test-all: setup servers ## Run the whole matrix of servers, users, mutants and Pythons: 45 minutes
-	$(MAKE) --jobs 2 --output-sync check
+	$(MAKE) --jobs 2 --output-sync check bytecode
 	$(call run-tests,)
 	tools/test_other_pythons.sh
 
