@@ -34,8 +34,8 @@ class Driven:
     def ask(self, *command: Arg, timeout: float = 5.0) -> Any:
         return self._run(lambda: self.wire.ask(command, timeout))
 
-    def ask_second(self, first: Sequence[Arg], second: Sequence[Arg]) -> Any:
-        return self._run(lambda: self.wire.ask_second(first, second))
+    def ask_both(self, first: Sequence[Arg], second: Sequence[Arg]) -> Any:
+        return self._run(lambda: self.wire.ask_both(first, second))
 
     def begin(self, *command: Arg) -> None:
         self._run(lambda: self.wire.begin(command))

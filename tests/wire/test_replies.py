@@ -94,9 +94,9 @@ def test_two_replies_may_arrive_in_one_segment(driver: Driver, name: str) -> Non
         wire = driver.opened(server.options)
         if name == "error":
             with pytest.raises(ErrorReply, match=expected):
-                wire.ask_second(["FIRST"], ["SECOND"])
+                wire.ask_both(["FIRST"], ["SECOND"])
         else:
-            assert wire.ask_second(["FIRST"], ["SECOND"]) == expected
+            assert wire.ask_both(["FIRST"], ["SECOND"])[1] == expected
             assert wire.ask("ECHO", "mine") == b"mine"
 
 
@@ -112,7 +112,7 @@ def test_an_error_reply_to_the_first_of_two_commands_leaves_no_unread_reply(driv
     with ScriptedServer(refuse) as server:
         wire = driver.opened(server.options)
         with pytest.raises(ErrorReply, match="ERR first"):
-            wire.ask_second(["FIRST"], ["SECOND"])
+            wire.ask_both(["FIRST"], ["SECOND"])
         if wire.is_open:  # a wire for threads is closed, since its reader could not drop the second reply
             assert wire.ask("ECHO", "mine") == b"mine"
 
