@@ -1,4 +1,4 @@
-"""How long does one trip over the wire take, beside the asyncio connection of redis-py? Both with uvloop and hiredis."""
+"""How long does one trip over the wire take, beside redis-py's asyncio connection? Both with uvloop and hiredis."""
 
 import asyncio
 import time

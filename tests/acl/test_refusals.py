@@ -156,10 +156,11 @@ def test_a_send_that_the_server_does_not_confirm_is_stored_and_not_durable(
     new_user: NewUser, root: "redis.Redis", queue_name: str, durable: Any
 ) -> None:
     url = new_user("producer")
-    root.execute_command("ACL", "SETUSER", user_of(url), "-wait", "-@blocking")  # a server may lack WAITAOF
+    # Not by name: a server may lack WAITAOF.
+    root.execute_command("ACL", "SETUSER", user_of(url), "-wait", "-@blocking")  # type: ignore[no-untyped-call]
     with duly.Duly(url) as app:
         with pytest.raises(
-            duly.NotDurable, match="did not confirm it: NOPERM|does not show whether it syncs"
+            duly.NotDurable, match=r"did not confirm it: NOPERM|does not show whether it syncs"
         ) as raised:
             app.queue(queue_name).send("body", durable=durable)
         (stored,) = raised.value.ids

@@ -102,7 +102,7 @@ def test_a_worker_that_may_not_wait_polls_and_says_so_once(
 ) -> None:
     url = new_user("consumer")
     user = url.partition("://")[2].partition(":")[0]
-    root.execute_command("ACL", "SETUSER", user, "-client")
+    root.execute_command("ACL", "SETUSER", user, "-client")  # type: ignore[no-untyped-call]
     module = MODULE.format(name=queue_name)
     with WorkerProcess(url, tmp_path, module) as worker, duly.Duly(url) as app:
         app.queue(queue_name).send("works")

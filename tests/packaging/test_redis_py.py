@@ -1,7 +1,9 @@
 """redis-py is optional: Duly runs without it, and takes the address of clients of its versions 5 to 8."""
 
+import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -167,3 +169,23 @@ def test_one_environment_can_have_duly_and_another_queue(neighbour: str) -> None
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.long
+def test_the_wires_work_with_the_lowest_hiredis_that_is_allowed(tmp_path: Path) -> None:
+    requirements = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    (lowest,) = [line.replace(">=", "==") for line in requirements if line.startswith("hiredis")]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(tmp_path), lowest]
+    subprocess.run(pip, capture_output=True, timeout=110, check=True)
+
+    tests = ["tests/wire/test_replies.py", "tests/wire/test_login.py", "tests/unit/test_packing.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *tests],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]

@@ -1,5 +1,6 @@
 """A door with TLS to a server without: the servers of the tests are built without TLS."""
 
+import contextlib
 import socket
 import ssl
 import threading
@@ -24,12 +25,8 @@ class TlsRelay(ScriptedServer):
 
 
 def _pass_on(source: socket.socket, target: socket.socket) -> None:
-    try:
+    with contextlib.suppress(OSError):
         while data := source.recv(1 << 16):
             target.sendall(data)
-    except OSError:
-        pass
-    try:
+    with contextlib.suppress(OSError):
         socket.socket.shutdown(target, socket.SHUT_RDWR)
-    except OSError:
-        pass

@@ -213,10 +213,10 @@ def test_a_reply_of_the_next_protocol_version_is_not_taken_for_a_reply(driver: D
 
 
 def test_the_text_of_an_error_need_not_be_unicode(driver: Driver) -> None:
-    with ScriptedServer(lambda peer: peer.answer_all(lambda _: b"-ERR \xff\xfe caf\xc3\xa9 \xe9\r\n")) as server:
+    with ScriptedServer(lambda peer: peer.answer_all(lambda _: b"-ERR \xff\xfe \xc3\xa9 \xe9\r\n")) as server:
         wire = driver.opened(server.options)
         for _ in range(2):
-            with pytest.raises(ErrorReply, match=r"^ERR .* café .$"):
+            with pytest.raises(ErrorReply, match=r"^ERR .* é .$"):
                 wire.ask("PING")
         assert wire.is_open
 
