@@ -70,7 +70,7 @@ class UnfinishedReply(TimeoutError):
 
 
 REPLY_TYPES: Final = frozenset({bytes, int, list, type(None), ErrorReply})
-"""The types of RESP2. A reader knows RESP3 as well. Its pushes are no replies, and would displace those that follow."""
+"""The types of RESP2. The reader also knows RESP3, whose pushes are not replies, and would displace later ones."""
 
 
 def new_reader() -> Reader:
@@ -101,7 +101,7 @@ Credentials = Callable[[], Part | Sequence[Part | None] | None]
 def login_of(options: Mapping[str, Any]) -> list[Arg]:
     """Return the arguments of AUTH: user and password, or a password alone. Empty: there is no login.
 
-    A function that returns them may block. If it fails, this is an outage: a token service comes back.
+    A function that returns them may block. A failure counts as an outage, which ends: a token service may be down.
     """
     own: Credentials | None = options.get("credentials")
     if own is None:
