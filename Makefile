@@ -39,7 +39,7 @@ endef
 bytecode: setup
 	-@$(PYTEST) --collect-only >/dev/null
 
-test: setup servers ## Run all checks and the tests that CI runs: 15 minutes
+test: setup servers ## Run all checks and the tests that CI runs: 10 minutes
 	$(MAKE) --jobs 2 --output-sync check bytecode
 	$(call run-tests,and not long)
 
