@@ -97,7 +97,7 @@ def test_handlers_retries_commits_locks_schedules_and_topics_work_for_a_consumer
     assert "duly acl" not in log
 
 
-def test_a_worker_that_may_not_wait_polls_and_says_so_once(
+def test_a_worker_that_may_not_wait_polls_and_logs_it_once(
     new_user: NewUser, root: "redis.Redis", queue_name: str, tmp_path: Path
 ) -> None:
     url = new_user("consumer")

@@ -67,7 +67,7 @@ class Driver:
     def __init__(self, kind: WireKind) -> None:
         self.kind = kind
         self.reports: list[dict[str, Any]] = []
-        """What the event loop would have logged: errors that nothing retrieved, among them."""
+        """The contexts that the event loop would have logged, with errors that nothing retrieved."""
         self._wires: list[Driven] = []
         self._runner: asyncio.Runner | None = None
         if kind != "sync":

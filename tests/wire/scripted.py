@@ -1,6 +1,6 @@
-"""A server that follows a script: it sends what the test says, byte for byte, and closes when the test says.
+"""A server that follows a script: it sends the bytes of the test, and closes at the end of the script.
 
-Each connection runs the script in a thread of its own. The script gets a `Peer`. When it returns, the connection is
+Each connection runs the script in its own thread. The script gets a `Peer`. When it returns, the connection is
 closed. An error of a script fails the test, unless the client has gone.
 """
 

@@ -137,7 +137,7 @@ def test_a_cancelled_open_closes_the_connection(async_driver: Driver, moment: st
             async_driver.rest_until(lambda: ended)
 
 
-def test_a_cancelled_wait_for_a_blocking_call_leaves_its_reply_to_nobody_else(async_driver: Driver) -> None:
+def test_the_reply_to_a_cancelled_blocking_call_goes_to_no_other_call(async_driver: Driver) -> None:
     def block(peer: Peer) -> None:
         peer.command()
         time.sleep(0.1)

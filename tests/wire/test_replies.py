@@ -168,7 +168,7 @@ GARBAGE = {
     "a TLS alert": b"\x15\x03\x01\x00\x02\x02\x28",
     "SSH": b"SSH-2.0-OpenSSH_9.6\r\n",
     "zeros": bytes(4096),
-    "a length that is no number": b"$five\r\nhello\r\n",
+    "a length that is not a number": b"$five\r\nhello\r\n",
     "a negative list": b"*-7\r\n",
 }
 

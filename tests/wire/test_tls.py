@@ -59,7 +59,7 @@ def test_other_certificates_are_refused_with_the_reason(
         assert wire.ask("ECHO", "mine") == b"mine"
 
 
-def test_the_host_name_is_not_checked_if_the_options_say_so(driver: Driver, authority: Authority) -> None:
+def test_an_option_turns_the_check_of_the_host_name_off(driver: Driver, authority: Authority) -> None:
     with tls_server(authority.server_context(authority.sign("DNS:another.host"))) as server:
         wire = opened(driver, server, ssl_ca_certs=str(authority.file), ssl_check_hostname=False)
         assert wire.ask("ECHO", "mine") == b"mine"
@@ -109,7 +109,7 @@ def test_a_file_that_has_gone_is_named(driver: Driver, authority: Authority, tmp
     assert "gone.pem" in str(raised.value)
 
 
-def test_a_file_that_is_no_certificate_is_named(driver: Driver, authority: Authority) -> None:
+def test_a_file_without_a_certificate_is_named(driver: Driver, authority: Authority) -> None:
     with (
         tls_server(authority.server_context(authority.sign(OURS))) as server,
         pytest.raises(OSError, match="ssl_certfile"),

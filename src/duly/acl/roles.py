@@ -81,8 +81,8 @@ _FINDS: Final = ("scan",)
 FOR_FSYNC: Final = ("config|get",)
 """Commands that durable="fsync" needs. They show all settings of the server, including its passwords."""
 
-OPTIONAL: Final = frozenset({"waitaof"})
-"""Commands that the client can do without."""
+OPTIONAL: Final = frozenset({"role", "waitaof"})
+"""Commands that the client can do without. Without ROLE it finds out by a failed write that a node is a replica."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ _SAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "xreadgroup": ("XREADGROUP", "GROUP", "g", "c", "STREAMS", _KEY, ">"),
 }
 """Sample calls of commands whose key is not the first argument, or whose arguments are all keys."""
-_KEYLESS: Final = frozenset({"info", "scan", "select", "time", "wait", "waitaof"})
+_KEYLESS: Final = frozenset({"info", "role", "scan", "select", "time", "wait", "waitaof"})
 _ON_REQUEST: Final = frozenset({"client|setname", "select"})
 """Commands that a client sends only if its address has a name or a database."""
 _CHECK_SCRIPT: Final = """
