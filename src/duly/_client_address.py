@@ -7,32 +7,61 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from duly._core.address import Address, Kind
+from duly._core.topology import Node
 from duly.errors import UsageError
 
 _USED_OPTIONS: Final = ("host", "port", "path", "db", "username", "password", "client_name")
 
 
 def address_of_client(client: Any) -> Address:
-    """Read the address and credentials from a `redis.Redis` or `redis.asyncio.Redis`."""
+    """Read the address and credentials from a `redis.Redis` or `redis.asyncio.Redis`, also from one of a `Sentinel`."""
     pool: Any = getattr(client, "connection_pool", None)
-    options = getattr(pool, "connection_kwargs", None)
-    if not isinstance(options, Mapping) or hasattr(pool, "sentinel_manager"):
+    if not isinstance(getattr(pool, "connection_kwargs", None), Mapping):
         raise UsageError(
-            f"expected a URL or a redis-py client, not {type(client).__name__}: "
-            "clusters and sentinels are not supported yet"
+            f"expected a URL or a redis-py client, not {type(client).__name__}: clusters are not supported yet"
         )
+    if hasattr(pool, "sentinel_manager"):
+        return _address_by_sentinels(pool)
+    kind, used = _kind_of(pool.connection_class), _options_of(pool)
+    if kind == "unix":
+        return Address(kind, f"unix://{used.get('path')}", used)
+    used.setdefault("host", "localhost")
+    used.setdefault("port", 6379)
+    return Address(kind, f"redis://{used['host']}:{used['port']}/{used.get('db', 0)}", used)
+
+
+def _address_by_sentinels(pool: Any) -> Address:
+    """Read the address of a client that `Sentinel.master_for` returns."""
+    service = str(pool.service_name)
+    if not pool.is_master:
+        raise UsageError(f"a client of the replicas of {service!r} cannot write: pass one of master_for({service!r})")
+    pools = [sentinel.connection_pool for sentinel in pool.sentinel_manager.sentinels]
+    kind = _kind_of(pool.connection_class)
+    if any(_kind_of(each.connection_class) != kind for each in pools):
+        raise UsageError("the sentinels and the servers must all use TLS, or none of them")
+    at_sentinels = [_options_of(each) for each in pools]
+    seeds = tuple(Node(each.pop("host"), each.pop("port")) for each in at_sentinels)
+    shown = f"redis+sentinel://{','.join(map(str, seeds))}/{service}"
+    return Address(
+        kind,
+        shown,
+        _options_of(pool),
+        topology="sentinel",
+        seeds=seeds,
+        service=service,
+        sentinel_options=at_sentinels[0],  # redis-py gives all sentinels the same options
+    )
+
+
+def _options_of(pool: Any) -> dict[str, Any]:
+    options = pool.connection_kwargs
     used = {name: options[name] for name in _USED_OPTIONS if options.get(name) is not None}
     used |= {name: value for name, value in options.items() if name.startswith("ssl_") and value is not None}
     if "ssl_cert_reqs" in options and options["ssl_cert_reqs"] is None:
         used["ssl_cert_reqs"] = "none"  # as redis-py reads it
     if (provider := options.get("credential_provider")) is not None:
         used["credentials"] = provider.get_credentials
-    kind = _kind_of(pool.connection_class)
-    if kind == "unix":
-        return Address(kind, f"unix://{used.get('path')}", used)
-    used.setdefault("host", "localhost")
-    used.setdefault("port", 6379)
-    return Address(kind, f"redis://{used['host']}:{used['port']}/{used.get('db', 0)}", used)
+    return used
 
 
 def _kind_of(connection: type) -> Kind:

@@ -105,12 +105,8 @@ for url in urls:
         assert app.queue(f"{name}-by-url").send(1)
 
 from redis.sentinel import Sentinel
-try:
-    duly.Duly(Sentinel([("127.0.0.1", 1)]).master_for("primary"))
-except duly.UsageError as error:
-    assert "sentinels" in str(error)
-else:
-    raise AssertionError("a client of Sentinel was taken for one of a server")
+with duly.Duly(Sentinel([("127.0.0.1", 1)]).master_for("primary")) as app:
+    assert "redis+sentinel://127.0.0.1:1/primary" in repr(app)
 print(redis.__version__)
 """
 
