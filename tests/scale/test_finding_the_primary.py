@@ -284,6 +284,7 @@ def test_a_forked_child_asks_the_sentinels_itself(one: Server, queue_name: str) 
         assert queue.stats().ready == 3
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_an_app_is_used_in_two_event_loops(one: Server, queue_name: str) -> None:
     with FakeSentinel(at(one)) as sentinel:
         app = duly.AsyncDuly(url_of(sentinel))
