@@ -16,10 +16,10 @@ def address_of_client(client: Any) -> Address:
     """Read the address and credentials from a `redis.Redis` or `redis.asyncio.Redis`."""
     pool: Any = getattr(client, "connection_pool", None)
     options = getattr(pool, "connection_kwargs", None)
-    if not isinstance(options, Mapping):
+    if not isinstance(options, Mapping) or hasattr(pool, "sentinel_manager"):
         raise UsageError(
-            f"expected a URL or a redis-py client, not {type(client).__name__}: "
-            "clusters and sentinels are not supported yet"
+            f"expected a URL or a redis-py client of one server, not {type(client).__name__} with "
+            f"{type(pool).__name__}: for sentinels give a redis+sentinel:// URL. Clusters are not supported yet"
         )
     used = {name: options[name] for name in _USED_OPTIONS if options.get(name) is not None}
     used |= {name: value for name, value in options.items() if name.startswith("ssl_") and value is not None}

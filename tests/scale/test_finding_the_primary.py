@@ -297,3 +297,11 @@ def test_an_app_is_used_in_two_event_loops(one: Server, queue_name: str) -> None
         time.sleep(1.1)  # the sentinel is asked again
         assert asyncio.run(send()) == 2
         asyncio.run(app.aclose())
+
+
+def test_a_client_of_sentinels_is_refused(one: Server) -> None:
+    """Its pool has no host, so that the app would connect to localhost."""
+    with FakeSentinel(at(one)) as sentinel:
+        manager: Any = redis.Sentinel([tuple(sentinel.node)])  # type: ignore[no-untyped-call]
+        with pytest.raises(duly.UsageError, match=r"redis\+sentinel://"):
+            duly.Duly(manager.master_for("mymaster"))

@@ -1,4 +1,4 @@
-"""The link between the client and one server: sends calls, and retries them during an outage.
+"""The link between the client and the server: sends calls, and retries them during an outage.
 
 A call keeps its stream and sequence number when it is sent again, so the server
 carries it out once (I6).
@@ -52,7 +52,7 @@ _FEWER_DATABASES: Final = (
 
 
 class AsyncLink:
-    """Sends calls to one server. Threads or tasks may share it like its app. It survives a fork."""
+    """Sends calls to the server, or to the primary. Threads or tasks may share it like its app. It survives a fork."""
 
     def __init__(self, address: Address, *, patience: float, allow_eviction: bool) -> None:
         self._user = str(address.options.get("username") or "default")
