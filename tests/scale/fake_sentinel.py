@@ -1,4 +1,4 @@
-"""A sentinel that answers as the test says."""
+"""A sentinel whose answers the test sets."""
 
 import socketserver
 import threading

@@ -181,7 +181,7 @@ async def test_an_unknown_service_is_named(kind: str, one: Server, queue_name: s
 
 
 @both
-async def test_a_closed_app_says_so_and_asks_no_sentinel(kind: str, one: Server, queue_name: str) -> None:
+async def test_a_closed_app_raises_and_asks_no_sentinel(kind: str, one: Server, queue_name: str) -> None:
     with FakeSentinel(at(one)) as sentinel:
         async with opened(kind, url_of(sentinel)) as app:
             queue = app.queue(queue_name)

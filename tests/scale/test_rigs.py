@@ -167,7 +167,9 @@ def test_sentinels_fail_over(sentinels: SentinelRig) -> None:
 
 @pytest.mark.long
 def test_sentinels_do_not_follow_a_fail_over_by_hand(kind: Kind) -> None:
-    with SentinelRig(kind, replicas=1) as rig:  # of its own: sentinels that have just failed over still send REPLICAOF
+    with SentinelRig(
+        kind, replicas=1
+    ) as rig:  # not the shared one: sentinels that have just failed over still send REPLICAOF
         old, (to,) = rig.primary, rig.replicas
 
         rig.fail_over_by_hand(old, to)

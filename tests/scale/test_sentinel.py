@@ -213,7 +213,7 @@ def assert_only_the_tail(work: Load, killed_at: float, back_at: float) -> None:
 
 
 def let_be(rig: SentinelRig) -> None:
-    """Let the sentinels start no fail-over of their own, because a busy machine kept a node from answering."""
+    """Have the sentinels start no fail-over because a busy machine kept a node from answering."""
     for each in rig.sentinels:
         each.run("SENTINEL", "SET", SERVICE, "down-after-milliseconds", 30_000)
 
