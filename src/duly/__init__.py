@@ -1,6 +1,6 @@
 """Duly: a reliable and delayed message queue on Redis and Valkey.
 
-`duly.Duly()` is an app on one server. `app.queue(name)` returns a queue, and `app.topic(name)` returns a topic. The
+`duly.Duly()` is an app on a server. `app.queue(name)` returns a queue, and `app.topic(name)` returns a topic. The
 README has an introduction.
 """
 

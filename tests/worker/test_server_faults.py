@@ -77,6 +77,37 @@ def refusals(client: Any, *codes: str) -> int:
     return sum(stats.get(f"errorstat_{code}", {"count": 0})["count"] for code in codes)
 
 
+def test_after_an_outage_leases_are_renewed_before_anything_is_claimed(own_server: Server, tmp_path: Path) -> None:
+    """The outage is longer than a lease, and both workers have free slots to claim with."""
+    source = """
+        @app.queue("orders", lease=1.5).handler(concurrency=10)
+        async def on_order(body, d):
+            note("begin", id=d.id, attempt=d.attempt, crashes=d.crashes)
+            await asyncio.sleep(8)
+            note("done", id=d.id)
+    """
+    with (
+        WorkerProcess(own_server.url, tmp_path, source, name="one") as one,
+        WorkerProcess(own_server.url, tmp_path, source, name="two") as two,
+        duly.Duly(own_server.url, patience=ENDURING) as app,
+    ):
+        one.wait_for_start()
+        two.wait_for_start()
+        queue = app.queue("orders")
+        for _ in range(12):
+            queue.send("x")
+        wait_until(lambda: len(one.notes("begin")) == 12)
+        assert len({note["pid"] for note in one.notes("begin")}) == 2, "one worker has all messages"
+        own_server.kill9()
+        time.sleep(3)
+        assert not one.notes("done"), "the outage came too late"
+        own_server.start()
+        wait_until(lambda: len(one.notes("done")) == 12 and queue.stats().acked == 12, "all are handled", one.log)
+
+        assert len(one.notes("begin")) == 12
+        assert queue.stats().crashed == 0
+
+
 class Load:
     """A producer and a worker under load, until `end`. Then all messages must have been handled."""
 

@@ -48,8 +48,6 @@ class AsyncConnections:
         self._sentinels = AsyncSentinels(self.address) if self.address.topology == "sentinel" else None
         self.pool: AsyncPool = self._new_pool(None)
         """The pool of the only server, or of the primary that was used last."""
-        if self._sentinels is not None:
-            self.pool.retire(f"no sentinel has named the primary of {self.address.service!r}")
         self._streams: list[CallStream] = []
         """Streams that no call uses. They are reused, since each leaves a key in each queue."""
         self.ends: dict[bytes, AsyncEnds] = {}
@@ -152,9 +150,11 @@ class AsyncConnections:
 
     async def serving_pool(self) -> AsyncPool:
         """Return the pool of the node to send the next call to."""
-        if self._sentinels is not None:
+        if self._sentinels is not None and not self.is_closed:
             node = await self._sentinels.primary()
-            if node is not None and node != self.pool.node:
+            if node is None:
+                self.pool.retire(f"no sentinel names the primary: {self._sentinels.silence}")
+            elif node != self.pool.node:
                 self._switch(node)
         return self.pool
 

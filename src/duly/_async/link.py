@@ -1,4 +1,4 @@
-"""The link between the client and one server: sends calls, and retries them during an outage.
+"""The link between the client and the server: sends calls, and retries them during an outage.
 
 A call keeps its stream and sequence number when it is sent again, so the server
 carries it out once (I6).
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from duly._async.connections import AsyncConnections
 from duly._async.durability import missing_for
 from duly._async.ends import AsyncEnds, AsyncEndWatch
-from duly._async.pool import AsyncPool
+from duly._async.pool import DOES_NOTHING, AsyncPool
 from duly._async.primitives import nothing_in_background, sleep, uninterrupted
 from duly._async.waiter import AsyncWaiter
 from duly._async.wire import REPLY_TIMEOUT, UNREACHABLE, AsyncWire
@@ -44,6 +44,10 @@ Ask = Callable[[AsyncWire, CallStream], Awaitable[T]]
 """One try of a call: sends it on a connected wire, with the number of its stream."""
 
 _LOG: Final = logging.getLogger("duly")
+_OUTAGE_AFTER: Final = 1.0
+"""Seconds without an answer after which leases are renewed before the next claim."""
+_RENEW_FIRST: Final = 1.5
+"""Seconds between the end of an outage and the next claim. Renewals are retried at least each second."""
 _CHECK_CREDENTIALS: Final = "Check user and password in the URL, redis://USER:PASSWORD@host"
 _FEWER_DATABASES: Final = (
     "The server has no database of that number: it has 0 to 15 unless `databases` in its configuration is changed, "
@@ -52,7 +56,7 @@ _FEWER_DATABASES: Final = (
 
 
 class AsyncLink:
-    """Sends calls to one server. Threads or tasks may share it like its app. It survives a fork."""
+    """Sends calls to the server, or to the primary. Threads or tasks may share it like its app. It survives a fork."""
 
     def __init__(self, address: Address, *, patience: float, allow_eviction: bool) -> None:
         self._user = str(address.options.get("username") or "default")
@@ -63,6 +67,9 @@ class AsyncLink:
         self.waiter: AsyncWaiter = AsyncWaiter(self.connections, self._carry)
         self.is_quiet = False
         """Whether outages are not logged, because another link of the program logs them."""
+        self._down_since = 0.0
+        self._claim_at = 0.0
+        """When claims may begin again after an outage."""
         self.on_return: Callable[[], object] | None = None
         """Called when this link logs that the server answers again. For commands, which do not show the log."""
 
@@ -123,6 +130,25 @@ class AsyncLink:
         """
         reply = await self._with_retry(call.title, lambda wire, stream: self._ask(wire, stream, call), gives_up=False)
         return call.decode(reply)
+
+    async def run_claim(self, call: Call[T]) -> T:
+        """Like `run_on`, but wait for a moment after an outage.
+
+        Leases may have run out although their consumers live. A late renewal is accepted unless a claim was earlier.
+        """
+
+        async def ask(wire: AsyncWire, stream: CallStream) -> Any:
+            await self._let_others_renew(wire)
+            return await self._ask(wire, stream, call)
+
+        return call.decode(await self._with_retry(call.title, ask, gives_up=False))
+
+    async def _let_others_renew(self, wire: AsyncWire) -> None:
+        if self.is_down and time.monotonic() > self._down_since + _OUTAGE_AFTER:
+            await wire.ask(DOES_NOTHING)  # a claim that reaches a server which hangs would be its first call later
+            self._note_up(self.connections.pool)
+        if (seconds := self._claim_at - time.monotonic()) > 0:
+            await sleep(seconds)
 
     async def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:
         """Send a call and wait until it is durable. The second value is the reason if it is not, else empty."""
@@ -286,12 +312,16 @@ class AsyncLink:
     def _note_down(self, pool: AsyncPool, trouble: Exception, *, gives_up: bool) -> None:
         if not pool.is_down and not self.is_quiet:
             pool.is_down = True
+            self._down_since = time.monotonic()
             if not outages.begin(self.connections.address.shown):
                 return
             until = f"for up to {self.patience:g} s" if gives_up else "until it does"
             _LOG.warning("%s does not answer, retrying %s: %s", pool.shown, until, _described(trouble))
 
     def _note_up(self, pool: AsyncPool) -> None:
+        now = time.monotonic()
+        if pool.is_down and now > self._down_since + _OUTAGE_AFTER:
+            self._claim_at = now + _RENEW_FIRST
         pool.is_down = False
         if not outages.end(self.connections.address.shown):
             return

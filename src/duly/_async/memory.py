@@ -79,6 +79,10 @@ class AsyncMemoryLink:
         """Run a call."""
         return await self.run(call)
 
+    async def run_claim(self, call: Call[T]) -> T:
+        """Run a call."""
+        return await self.run(call)
+
     async def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:  # noqa: ARG002
         """Run a call, and report that the data is lost when the process ends."""
         return await self.run(call), "memory:// keeps nothing beyond this process"

@@ -11,7 +11,7 @@ from typing import Final
 from duly._async.primitives import Lock
 from duly._async.wire import AsyncWire
 from duly._core.address import Address
-from duly._core.resp import ReplyError
+from duly._core.resp import ErrorReply, ReplyError
 from duly._core.sentinel import QUESTIONS, Announcement, is_news, read_announcement
 from duly._core.topology import Node, UnreadableReply
 
@@ -35,8 +35,10 @@ class AsyncSentinels:
         self._ask_at = 0.0
         self._lock = Lock()
         self._wire: AsyncWire | None = None
-        self._is_silent = False
-        """Whether it was logged that no sentinel answers."""
+        self._asked: Node | None = None
+        """The sentinel at the end of the wire."""
+        self.silence = ""
+        """Why no sentinel names the primary, as it was logged. Empty: one does."""
 
     async def primary(self) -> Node | None:
         """Return the primary. None if no sentinel has named one yet."""
@@ -79,27 +81,38 @@ class AsyncSentinels:
                 self._ask_at = time.monotonic() + _ASK_EVERY
 
     async def _ask_in_turn(self) -> None:
+        """Ask until a sentinel answers. If the known primary has failed, ask all of them.
+
+        Then any answer counts, but a sentinel that was cut off could name the primary of an earlier epoch.
+        """
+        answers: list[tuple[Announcement, Node]] = []
         troubles: list[Exception] = []
         for node in list(self._order):
             try:
-                said = await self._ask(node)
+                answers.append((await self._ask(node), node))
             except (OSError, ReplyError, UnreadableReply) as error:
                 troubles.append(error)
                 await self.aclose()
                 continue
+            if not self._has_failed:
+                break
+        if answers:
+            said, node = max(answers, key=lambda answer: answer[0].epoch)
             self._order.remove(node)
             self._order.insert(0, node)
             self._note(said)
-            return
-        if not self._is_silent:
-            self._is_silent = True
+        else:
+            self._note_silence("; ".join(dict.fromkeys(map(str, troubles))))
+
+    def _note_silence(self, reasons: str) -> None:
+        if not self.silence:
             known = "" if self._known is None else f"; going on with the primary {self._known.node}"
-            reasons = "; ".join(dict.fromkeys(map(str, troubles)))
-            _LOG.warning("no sentinel of %s answers%s: %s", self._address.shown, known, reasons)
+            _LOG.warning("no sentinel of %s names the primary%s: %s", self._address.shown, known, reasons)
+        self.silence = reasons
 
     def _note(self, said: Announcement) -> None:
-        if self._is_silent:
-            self._is_silent = False
+        if self.silence:
+            self.silence = ""
             _LOG.info("the sentinels of %s answer again", self._address.shown)
         if is_news(said, self._known, has_failed=self._has_failed):
             self._known = said
@@ -107,13 +120,19 @@ class AsyncSentinels:
 
     async def _ask(self, node: Node) -> Announcement:
         wire = self._wire
-        if wire is None or not wire.is_open or node != self._order[0]:
+        if wire is None or not wire.is_open or node != self._asked:
             await self.aclose()
             options = {**self._address.sentinel_options, "host": node.host, "port": node.port}
-            wire = self._wire = AsyncWire(self._address.kind, options)
+            wire, self._asked = AsyncWire(self._address.kind, options), node
             await wire.open(_TIMEOUT)
+            self._wire = wire
         master, address = (["SENTINEL", question, self._address.service] for question in QUESTIONS)
-        said = read_announcement(*await wire.ask_both(master, address, _TIMEOUT))
+        try:
+            said = read_announcement(*await wire.ask_both(master, address, _TIMEOUT))
+        except ErrorReply as error:
+            if "No such master" not in str(error):
+                raise
+            said = None
         if said is None:
-            raise UnreadableReply(f"{node} does not know {self._address.service!r}")
+            raise UnreadableReply(f"{node} does not know the service {self._address.service!r}")
         return said

@@ -66,12 +66,15 @@ _apps: Final[weakref.WeakSet["Duly"]] = weakref.WeakSet()
 
 
 class Duly:
-    """A client of one server, with its own connections. Threads or tasks may share it. It survives a fork.
+    """A client of one server, or of the primary that sentinels name, with its own connections.
+
+    Threads or tasks may share it. It survives a fork.
 
     `server` is a URL. Without one, it is DULY_URL, else the embedded server in $DULY_HOME or ./.duly. `server` may also
     be a redis-py client, whose address and credentials are used, or another app, whose server is used.
 
-    - `namespace`: The prefix of all keys. Apps with different namespaces do not see each other's queues.
+    - `namespace`: The prefix of all keys. Apps with different namespaces do not see each other's queues. A
+      namespace in braces, like `{shop}`, keeps all of its keys in one slot of a cluster.
     - `max_message_bytes`: The default for queues and topics: the largest size of an encoded body with its headers.
     - `allow_eviction`: Whether to accept a server that may evict keys. Otherwise the first call raises UnsafeServer.
     - `patience`: Seconds that a call retries while the server does not answer. Then it raises Unavailable.

@@ -67,6 +67,10 @@ class MemoryLink:
         """Run a call."""
         return self.run(call)
 
+    def run_claim(self, call: Call[T]) -> T:
+        """Run a call."""
+        return self.run(call)
+
     def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:  # noqa: ARG002
         """Run a call, and report that the data is lost when the process ends."""
         return self.run(call), "memory:// keeps nothing beyond this process"

@@ -21,7 +21,7 @@ from duly.errors import DulyError, UsageError
 
 T = TypeVar("T")
 
-_HELD_BACK_BY_A_PAUSE: Final[list[Arg]] = [b"EVAL", b"return 0", 0]
+DOES_NOTHING: Final[list[Arg]] = [b"EVAL", b"return 0", 0]
 """A script may write, so a server that pauses writes holds it back, and all later commands of its connection."""
 
 _LOG: Final = logging.getLogger("duly")
@@ -187,7 +187,7 @@ class Pool:
         """
         command: list[Arg] = [b"CLIENT", b"UNBLOCK", wire.client_id]
         for tries in range(11):
-            replies = self.ask(lambda other: other.ask_both(_HELD_BACK_BY_A_PAUSE, command))
+            replies = self.ask(lambda other: other.ask_both(DOES_NOTHING, command))
             if replies[1] or wire.poll(0.001 * 2**tries):
                 break
 

@@ -96,7 +96,7 @@ def _options_of(address: Address) -> Mapping[str, Any]:
     finally:
         sentinels.close()
     if primary is None:
-        raise ConnectionError(f"no sentinel has named the primary of {address.service!r}")
+        raise ConnectionError(f"no sentinel names the primary: {sentinels.silence}")
     return {**address.options, "host": primary.host, "port": primary.port}
 
 

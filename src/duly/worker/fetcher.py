@@ -217,7 +217,7 @@ class Fetcher:
         asked_at = time.monotonic()
         call = source.claim_call(limit, then="stay", suspects=suspects)
         try:
-            claimed = await source.link.run_on(call)
+            claimed = await source.link.run_claim(call)
         except Unavailable as error:
             self._note_unavailable(source, error)
             return
