@@ -9,7 +9,7 @@ from duly._core.sentinel import QUESTIONS, Announcement, read_announcement, read
 from duly._core.topology import Node, fields_of
 from tests.binaries import Kind
 from tests.scale.network import Network
-from tests.scale.nodes import SETTINGS, RigNode
+from tests.scale.nodes import SETTINGS, Refused, RigNode
 from tests.waiting import wait_until
 
 SERVICE: Final = "mymaster"
@@ -197,8 +197,18 @@ class SentinelRig:
     def fail_over(self, how: Literal["", "COORDINATED"] = "") -> DataNode:
         """Have a sentinel make a replica the primary, and return it. COORDINATED needs Valkey 9."""
         old = self.primary
-        self.sentinels[0].run("SENTINEL", "FAILOVER", SERVICE, *filter(None, [how]))
+        wait_until(lambda: self._begins_to_fail_over(how), "a fail-over begins", self._described)
         return self.wait_for_other_primary(old)
+
+    def _begins_to_fail_over(self, how: str) -> bool:
+        """Ask for a fail-over. On a busy machine, an earlier one may still be in progress."""
+        try:
+            self.sentinels[0].run("SENTINEL", "FAILOVER", SERVICE, *filter(None, [how]))
+        except Refused as refusal:
+            if "INPROG" not in str(refusal):
+                raise
+            return False
+        return True
 
     def fail_over_by_hand(self, primary: DataNode, to: DataNode) -> None:
         """Make a replica the primary with FAILOVER TO, which sentinels do not follow."""
