@@ -209,10 +209,10 @@ class Pool:
             while wire := _popped(wires):
                 wire.abandon()
 
-    def disown(self) -> list[list[Wire]]:
-        """Return all connections, and forget them without closing them."""
-        owned = [self._free, self._waiting]
-        self._free, self._waiting = [], []
+    def disown(self) -> list[object]:
+        """Return all connections, in use or not, and forget them without closing them."""
+        owned: list[object] = [self._free, self._waiting, self._used]
+        self._free, self._waiting, self._used = [], [], set()
         return owned
 
     def mark_closed(self) -> None:
