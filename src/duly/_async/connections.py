@@ -160,7 +160,10 @@ class AsyncConnections:
 
     def _switch(self, node: Node) -> None:
         """Use another primary. Blocked calls are aborted, so that their callers claim there."""
-        old, self.pool = self.pool, self._new_pool(node)
+        with self._opening:
+            if node == self.pool.node:  # another thread was faster
+                return
+            old, self.pool = self.pool, self._new_pool(node)
         if old.node is not None:
             _LOG.warning("%s: the primary is %s now, and was %s", self.address.shown, node, old.node)
             self.pool.is_down = old.is_down  # the outage of the service ends with the first answer

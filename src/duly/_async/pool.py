@@ -63,7 +63,6 @@ class AsyncPool:
         self._make_wire = make_wire
         self._ensure_server = ensure_server
         self._allow_eviction = allow_eviction
-        self._checks_role = node is not None
         self._check_eviction_at = 0.0
         self._may_evict = False
         self._free: list[AsyncWire] = []
@@ -116,7 +115,7 @@ class AsyncPool:
     async def _open(self, wire: AsyncWire) -> None:
         """Connect. If the node may change its role, it must be the primary."""
         await wire.open()
-        if not self._checks_role:
+        if self.node is None:
             return
         try:
             role = read_role(await wire.ask([b"ROLE"]))

@@ -64,7 +64,6 @@ class Pool:
         self._make_wire = make_wire
         self._ensure_server = ensure_server
         self._allow_eviction = allow_eviction
-        self._checks_role = node is not None
         self._check_eviction_at = 0.0
         self._may_evict = False
         self._free: list[Wire] = []
@@ -117,7 +116,7 @@ class Pool:
     def _open(self, wire: Wire) -> None:
         """Connect. If the node may change its role, it must be the primary."""
         wire.open()
-        if not self._checks_role:
+        if self.node is None:
             return
         try:
             role = read_role(wire.ask([b"ROLE"]))

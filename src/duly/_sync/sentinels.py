@@ -51,7 +51,6 @@ class Sentinels:
         """Ask again before the next call: this node is unreachable, or not the primary."""
         if self._known is not None and self._known.node == node:
             self._has_failed = True
-            self._order.append(self._order.pop(0))  # a sentinel that was cut off would repeat its answer
 
     def learn(self, node: Node) -> None:
         """Go by the primary that a demoted node names. The sentinels may not know of a fail-over by hand."""
