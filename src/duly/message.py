@@ -286,6 +286,8 @@ class WorkerInfo:
     last_beat: float
     """Seconds since its last heartbeat."""
     version: str
+    rolled_back: int = 0
+    """Calls that a server confirmed to it and then lost, by a fail-over or a restart, since it started."""
 
 
 @dataclass(frozen=True)

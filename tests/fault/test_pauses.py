@@ -88,11 +88,12 @@ async def test_a_block_that_is_ended_during_a_pause_keeps_its_connection_and_its
     keys = QueueKeys("duly", queue_name)
     with Server("redis7") as server, redis.Redis.from_url(server.url) as client:
         link = AsyncLink(address.parse(server.url), patience=5, allow_eviction=False)
-        wire = await link.connections.pool.take_waiting()
+        pool = await link.connections.serving_pool()
+        wire = await pool.take_waiting()
         client.client_pause(round(PAUSE * 1000), all=False)
         await wire.begin([b"BLPOP", keys.key("wake"), 30])
         await asyncio.to_thread(wait_until, lambda: client.info("clients")["blocked_clients"] == 1)
-        await link.connections.pool.unblock(wire)
+        await pool.unblock(wire)
         assert await wire.finish() is None
         assert_lives(server)
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-import duly
 from duly._core import address
 from duly._core.topology import Node
 from duly.errors import UsageError
@@ -194,14 +193,15 @@ def test_a_plus_in_a_query_is_a_plus(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["redis+cluster://h1", "rediss+cluster://h1"],
+    ("one", "other", "is_same"),
+    [
+        ("redis+sentinel://h1,h2/s", "redis+sentinel://h2,h1/s", True),
+        ("redis+cluster://h1,h2", "redis+cluster://h2,h1", True),
+        ("redis+sentinel://h1,h2/s", "redis+sentinel://h1,h2/t", False),
+        ("redis://h1/0", "redis://h1/0", True),
+        ("redis://h1/0", "redis://h1/1", False),
+        ("redis://h1/0", "redis://h2/0", False),
+    ],
 )
-@pytest.mark.parametrize("app", [duly.Duly, duly.AsyncDuly])
-def test_clusters_are_refused_until_the_client_can_use_them(url: str, app: type, monkeypatch: Any) -> None:
-    says = r"\+cluster:// is not built yet: this version connects to one server"
-    with pytest.raises(UsageError, match=says):
-        app(url)
-    monkeypatch.setenv("DULY_URL", url)
-    with pytest.raises(UsageError, match=f"^DULY_URL: .*{says}"):
-        app()
+def test_the_order_of_hosts_makes_no_other_server(one: str, other: str, is_same: bool) -> None:
+    assert address.parse(one).reaches_the_same_as(address.parse(other)) is is_same

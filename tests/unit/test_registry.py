@@ -112,3 +112,13 @@ def test_the_registry_has_a_name_that_no_queue_can_have() -> None:
 
 def test_a_call_names_its_subject() -> None:
     assert ops.workers(RegistryKeys("duly")).title == "workers on the registry of workers"
+
+
+def test_a_heartbeat_of_an_older_version_has_lost_no_calls() -> None:
+    fields = _fields() | {"rolled_back": 7}
+    (worker,) = read_workers([NOW, b"a", NOW, json.dumps(fields).encode()])
+    assert worker.rolled_back == 7
+
+    del fields["rolled_back"]
+    (worker,) = read_workers([NOW, b"a", NOW, json.dumps(fields).encode()])
+    assert worker.rolled_back == 0

@@ -131,11 +131,11 @@ if not child:
     queue.send("of the child")  # on its own connection
     sys.exit()  # with the finalizers of a normal end
 assert os.waitpid(child, 0)[1] == 0
-wire = app._link.connections.pool._free[-1]
+wire = app._link.connections.router.pools[0]._free[-1]
 assert wire.is_open
 before = wire._socket
 queue.send(1)
-assert app._link.connections.pool._free[-1]._socket is before
+assert app._link.connections.router.pools[0]._free[-1]._socket is before
 app.close()
 """
 

@@ -67,7 +67,7 @@ _apps: Final[weakref.WeakSet["AsyncDuly"]] = weakref.WeakSet()
 
 
 class AsyncDuly:
-    """A client of one server, or of the primary that sentinels name, with its own connections.
+    """A client of one server, of the primary that sentinels name, or of a cluster, with its own connections.
 
     Threads or tasks may share it. It survives a fork.
 

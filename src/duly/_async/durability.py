@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from duly._async.wire import REPLY_TIMEOUT, AsyncWire
+from duly._async.asking import AsyncAsker
+from duly._async.wire import REPLY_TIMEOUT
 from duly._core.resp import ErrorReply
 from duly._core.server import is_unknown_command
 from duly.options import Durable
@@ -11,7 +12,7 @@ _WAIT_MS: Final = 5000
 _TIMEOUT: Final = _WAIT_MS / 1000 + REPLY_TIMEOUT
 
 
-async def missing_for(wire: AsyncWire, durable: Durable) -> str:
+async def missing_for(wire: AsyncAsker, durable: Durable) -> str:
     """Wait until the last write of this connection is durable. Return the reason if it is not, else an empty text."""
     if durable is None:
         return ""
@@ -25,7 +26,7 @@ async def missing_for(wire: AsyncWire, durable: Durable) -> str:
     return "" if confirmed >= wanted else f"{confirmed} of {wanted} replicas confirmed it within {_WAIT_MS / 1000:g} s"
 
 
-async def _missing_for_fsync(wire: AsyncWire) -> str:
+async def _missing_for_fsync(wire: AsyncAsker) -> str:
     """Wait for the append-only file, and require a server that syncs every write.
 
     With `appendfsync everysec`, WAITAOF may answer before the file is synced, in Redis from 7.4 until redis/redis#13793
@@ -42,7 +43,7 @@ async def _missing_for_fsync(wire: AsyncWire) -> str:
     return await _missing_for_syncing(wire)
 
 
-async def _missing_for_syncing(wire: AsyncWire) -> str:
+async def _missing_for_syncing(wire: AsyncAsker) -> str:
     """Check that the server syncs before it replies. Then the reply itself confirms the write."""
     settings: dict[bytes, bytes] = {}
     try:

@@ -12,14 +12,16 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
+from duly._async.asking import AsyncAsker, AsyncAskingWire
 from duly._async.connections import AsyncConnections
 from duly._async.durability import missing_for
 from duly._async.ends import AsyncEnds, AsyncEndWatch
 from duly._async.pool import DOES_NOTHING, AsyncPool
 from duly._async.primitives import nothing_in_background, sleep, uninterrupted
+from duly._async.routing import AsyncRoute
 from duly._async.waiter import AsyncWaiter
 from duly._async.wire import REPLY_TIMEOUT, UNREACHABLE, AsyncWire
-from duly._core import outages, patience, replies, rights
+from duly._core import failures, outages, patience, replies
 from duly._core.address import Address
 from duly._core.call import Call, CallStream
 from duly._core.keys import (
@@ -32,27 +34,21 @@ from duly._core.keys import (
     topic_pattern,
 )
 from duly._core.resp import Arg, ErrorReply, ReplyError
+from duly._core.topology import Node
 
 # --- sync only
 # | from duly._sync.primitives import LEAVING_TIMEOUT
 # --- end
-from duly.errors import DulyError, QueueFull, ServerError, Unavailable
+from duly.errors import DulyError, Unavailable
 from duly.options import Durable
 
 T = TypeVar("T")
-Ask = Callable[[AsyncWire, CallStream], Awaitable[T]]
-"""One try of a call: sends it on a connected wire, with the number of its stream."""
+Ask = Callable[[AsyncPool, AsyncAsker, CallStream], Awaitable[T]]
+"""One try of a call: sends it on a connected wire of a pool, with the number of its stream."""
 
 _LOG: Final = logging.getLogger("duly")
-_OUTAGE_AFTER: Final = 1.0
-"""Seconds without an answer after which leases are renewed before the next claim."""
-_RENEW_FIRST: Final = 1.5
-"""Seconds between the end of an outage and the next claim. Renewals are retried at least each second."""
-_CHECK_CREDENTIALS: Final = "Check user and password in the URL, redis://USER:PASSWORD@host"
-_FEWER_DATABASES: Final = (
-    "The server has no database of that number: it has 0 to 15 unless `databases` in its configuration is changed, "
-    "and one in cluster mode. Use another, redis://host:6379/0"
-)
+_REDIRECTS_AT_ONCE: Final = 2
+"""Redirections that a call follows without a pause. More of them mean that nodes disagree, while a slot moves."""
 
 
 class AsyncLink:
@@ -67,28 +63,45 @@ class AsyncLink:
         self.waiter: AsyncWaiter = AsyncWaiter(self.connections, self._carry)
         self.is_quiet = False
         """Whether outages are not logged, because another link of the program logs them."""
-        self._down_since = 0.0
-        self._claim_at = 0.0
-        """When claims may begin again after an outage."""
         self.on_return: Callable[[], object] | None = None
         """Called when this link logs that the server answers again. For commands, which do not show the log."""
 
     @property
     def is_down(self) -> bool:
-        """Whether this link has logged an outage that has not ended yet."""
-        return self.connections.pool.is_down
+        """Whether this link has logged an outage of a node that has not ended yet."""
+        return self.connections.is_down
+
+    def is_down_at(self, keys: QueueKeys) -> bool:
+        """Whether this link has logged an outage of the node that serves these keys."""
+        router, node = self.connections.router, self.node_of(keys)
+        return any(pool.outage.is_on for pool in router.pools if node is None or pool.node == node)
+
+    def node_of(self, keys: QueueKeys) -> Node | None:
+        """Return the node that serves these keys, as far as known. On one server, and by sentinels, None for all."""
+        return self.connections.router.node_of(keys)
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether the keys are spread over the slots of a cluster. Then one command cannot name two queues."""
+        return self.connections.address.topology == "cluster"
+
+    @property
+    def rolled_back(self) -> int:
+        """Calls that a server confirmed and then lost, since the process started."""
+        return self.connections.rollbacks.total
 
     @property
     def consumer(self) -> str:
         """The name under which this process holds leases."""
         return self.connections.consumer
 
-    async def run(self, call: Call[T]) -> T:
+    async def run(self, call: Call[T], patience: float | None = None) -> T:
         """Send a call and return its decoded reply. If the caller is cancelled, the call still finishes.
 
-        Retries during an outage, then raises Unavailable. Raises ServerError or QueueFull if the server refuses.
+        Retries during an outage, for `patience` seconds or those of the link, then raises Unavailable. Raises
+        ServerError or QueueFull if the server refuses.
         """
-        return call.decode(await uninterrupted(self._carry(call)))
+        return call.decode(await uninterrupted(self._carry(call, limit=patience)))
 
     async def run_now(self, call: Call[T]) -> T:
         """Like `run`, for callers that are never cancelled."""
@@ -105,7 +118,9 @@ class AsyncLink:
     # |     stream = self.connections.take_stream()
     # |     answers: list[T] = []
     # |     try:
-    # |         reply = self._with_retry(call.title, lambda wire, _: self._ask(wire, stream, call))
+    # |         reply = self._with_retry(
+    # |             call.keys, call.title, lambda pool, wire, _: self._ask(pool, wire, stream, call)
+    # |         )
     # |         answers.append(call.decode(reply))
     # |         self.connections.give_stream(stream)
     # |         return answers[0]
@@ -120,7 +135,8 @@ class AsyncLink:
     # |
     # | def _ask_before_leaving(self, stream: CallStream, call: Call[Any]) -> Any:
     # |     """Send a call once more, with a short timeout. Its first connection is closed, with the unread reply."""
-    # |     return self.connections.serving_pool().ask(lambda wire: self._ask(wire, stream, call, LEAVING_TIMEOUT))
+    # |     pool = self.connections.serving_pool(call.keys)
+    # |     return pool.ask(lambda wire: self._ask(pool, wire, stream, call, LEAVING_TIMEOUT))
     # |
     # --- end
     async def run_on(self, call: Call[T]) -> T:
@@ -128,8 +144,7 @@ class AsyncLink:
 
         If a claim were abandoned and the server still carried it out, its messages would be leased without a consumer.
         """
-        reply = await self._with_retry(call.title, lambda wire, stream: self._ask(wire, stream, call), gives_up=False)
-        return call.decode(reply)
+        return call.decode(await self._carry(call, gives_up=False))
 
     async def run_claim(self, call: Call[T]) -> T:
         """Like `run_on`, but wait for a moment after an outage.
@@ -137,28 +152,28 @@ class AsyncLink:
         Leases may have run out although their consumers live. A late renewal is accepted unless a claim was earlier.
         """
 
-        async def ask(wire: AsyncWire, stream: CallStream) -> Any:
-            await self._let_others_renew(wire)
-            return await self._ask(wire, stream, call)
+        async def ask(pool: AsyncPool, wire: AsyncAsker, stream: CallStream) -> Any:
+            await self._let_others_renew(pool, wire)
+            return await self._ask(pool, wire, stream, call)
 
-        return call.decode(await self._with_retry(call.title, ask, gives_up=False))
+        return call.decode(await self._with_retry(call.keys, call.title, ask, gives_up=False))
 
-    async def _let_others_renew(self, wire: AsyncWire) -> None:
-        if self.is_down and time.monotonic() > self._down_since + _OUTAGE_AFTER:
+    async def _let_others_renew(self, pool: AsyncPool, wire: AsyncAsker) -> None:
+        if pool.outage.is_long(time.monotonic()):
             await wire.ask(DOES_NOTHING)  # a claim that reaches a server which hangs would be its first call later
-            self._note_up(self.connections.pool)
-        if (seconds := self._claim_at - time.monotonic()) > 0:
+            pool.outage.note_probe(time.monotonic())
+        if (seconds := pool.outage.claims_at - time.monotonic()) > 0:
             await sleep(seconds)
 
     async def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:
         """Send a call and wait until it is durable. The second value is the reason if it is not, else empty."""
 
-        async def ask(wire: AsyncWire, stream: CallStream) -> tuple[Any, str]:
+        async def ask(pool: AsyncPool, wire: AsyncAsker, stream: CallStream) -> tuple[Any, str]:
             # If the connection breaks in between, the call is repeated as well: WAIT covers only the writes of its
             # connection, and a recognised repeat writes.
-            return await self._ask(wire, stream, call), await missing_for(wire, durable)
+            return await self._ask(pool, wire, stream, call), await missing_for(wire, durable)
 
-        reply, missing = await uninterrupted(self._with_retry(call.title, ask))
+        reply, missing = await uninterrupted(self._with_retry(call.keys, call.title, ask))
         return call.decode(reply), missing
 
     async def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
@@ -183,8 +198,13 @@ class AsyncLink:
         return ends.watch(id)
 
     async def check_eviction(self) -> None:
-        """Check again whether the server may evict keys, and log changes."""
-        await self._with_retry("a check of the server", lambda wire, _: self.connections.pool.check_eviction(wire))
+        """Check again whether a server may evict keys, and log changes."""
+
+        async def check(pool: AsyncPool, wire: AsyncAsker, _: CallStream) -> None:
+            await pool.check_eviction(wire)
+
+        for pool in await self.connections.router.all_pools():
+            await self._with_retry(None, "a check of the server", check, only=pool)
 
     async def queues(self, namespace: str) -> list[str]:
         """Return the names of the queues that were used."""
@@ -199,9 +219,9 @@ class AsyncLink:
         )
 
     async def _names(self, title: str, pattern: str, name_of: Callable[[bytes], str | None]) -> list[str]:
-        """Scan all keys. They are few, since no key belongs to a single message."""
+        """Scan all keys of all nodes. They are few, since no key belongs to a single message."""
 
-        async def scan(wire: AsyncWire, _: CallStream) -> list[str]:
+        async def scan(_pool: AsyncPool, wire: AsyncAsker, _: CallStream) -> set[str | None]:
             found: set[str | None] = set()
             cursor: Arg = 0
             while True:
@@ -209,9 +229,12 @@ class AsyncLink:
                 cursor, page = await wire.ask(command)
                 found.update(map(name_of, page))
                 if cursor == b"0":
-                    return sorted(name for name in found if name is not None)
+                    return found
 
-        return await uninterrupted(self._with_retry(title, scan))
+        names: set[str | None] = set()
+        for pool in await self.connections.router.all_pools():
+            names |= await uninterrupted(self._with_retry(None, title, scan, only=pool))
+        return sorted(name for name in names if name is not None)
 
     async def aclose(self) -> None:
         """Close all connections, and release the embedded server. Data on the server stays."""
@@ -227,120 +250,133 @@ class AsyncLink:
         self.connections.close_from_outside()
 
     # --- end
-    async def _carry(self, call: Call[Any]) -> Any:
-        return await self._with_retry(call.title, lambda wire, stream: self._ask(wire, stream, call))
+    async def _carry(self, call: Call[Any], *, gives_up: bool = True, limit: float | None = None) -> Any:
+        return await self._with_retry(
+            call.keys,
+            call.title,
+            lambda pool, wire, stream: self._ask(pool, wire, stream, call),
+            gives_up=gives_up,
+            limit=limit,
+        )
 
-    async def _with_retry(self, title: str, ask: Ask[T], *, gives_up: bool = True) -> T:
-        """Ask until there is a reply or `patience` is over, with the same sequence number."""
+    async def _with_retry(
+        self,
+        keys: QueueKeys | None,
+        title: str,
+        ask: Ask[T],
+        *,
+        gives_up: bool = True,
+        limit: float | None = None,
+        only: AsyncPool | None = None,
+    ) -> T:
+        """Ask until there is a reply, or `limit` or `patience` seconds are over, with the same sequence number.
+
+        Each try goes to the node that serves the keys then, or to `only`.
+        """
         self.connections.rebind_loop()
         numbered = _Numbered(self.connections)
-        failing_since, tries = 0.0, 0
+        failing_since, tries, redirects = 0.0, 0, 0
+        route: AsyncRoute | None = None
+        only = only or self.connections.only_pool
         try:
             while True:
-                pool = await self.connections.serving_pool()
+                pool = only or (route.pool if route else await self.connections.serving_pool(keys))
                 try:
-                    answer = await self._try(pool, title, ask, numbered)
+                    answer = await self._try(
+                        pool, title, ask, numbered, is_asking=route is not None and route.is_asking
+                    )
                 except (UNREACHABLE, ReplyError) as error:
                     trouble: Exception = error
                 else:
-                    if pool.is_down or outages.unanswered:
+                    if pool.outage.is_on or outages.unanswered:
                         self._note_up(pool)
                     return answer
+                route = self.connections.router.redirected(pool, trouble)
+                if route is not None and redirects < _REDIRECTS_AT_ONCE:
+                    redirects += 1
+                    continue
+                route, redirects = None, 0
                 now = time.monotonic()
                 failing_since = failing_since or now
-                if tries:  # one failure is not an outage: the server may have closed an idle connection
+                if tries and not _is_moving(trouble):  # the server may just have closed an idle connection
                     self._note_down(pool, trouble, gives_up=gives_up)
-                if gives_up and now >= failing_since + self.patience:
-                    raise self._unavailable(pool, title, trouble, was_asked=numbered.was_asked) from trouble
+                most = self.patience if limit is None else limit  # a stop shortens the patience of calls in progress
+                if gives_up and now >= failing_since + most:
+                    raise self._unavailable(pool, title, trouble, most, was_asked=numbered.was_asked) from trouble
                 await sleep(patience.backoff(tries, random.random))
                 tries += 1
         finally:
             numbered.release()
 
-    async def _try(self, pool: AsyncPool, title: str, ask: Ask[T], numbered: "_Numbered") -> T:
+    async def _try(self, pool: AsyncPool, title: str, ask: Ask[T], numbered: "_Numbered", *, is_asking: bool) -> T:
         """Ask once. Raises OSError or ReplyError if the call may be retried, and DulyError otherwise."""
         async with pool.gate:
-            wire = pool.take()
+            wire: AsyncWire | None = None
             try:
-                if wire is None:
-                    wire = await pool.connect()
-                return await ask(wire, numbered.stream())
+                wire = pool.take() or await pool.connect()
+                return await ask(pool, AsyncAskingWire(wire) if is_asking else wire, numbered.stream())
             except (UNREACHABLE, ReplyError) as error:
-                if isinstance(error, ReplyError):
-                    self._check_retry(pool, title, error)
-                if not isinstance(error, ReplyError) or replies.trouble_of(error) == "reconnect":
-                    self.connections.doubt(pool, error)
-                    if wire is not None:
-                        await wire.close()
+                if isinstance(error, ReplyError) and not self._may_retry(error):
+                    raise failures.refusal(title, pool.shown, self._user, error) from error
+                trouble = replies.trouble_of(error) if isinstance(error, ReplyError) else "reconnect"
+                if trouble in ("reconnect", "doubt"):
+                    self.connections.router.doubt(pool, error)
+                if trouble == "reconnect" and wire is not None:
+                    pool.may_be_restarted = True
+                    await wire.close()
                 raise
             finally:
                 if wire is not None:
                     pool.give(wire)
 
-    async def _ask(self, wire: AsyncWire, stream: CallStream, call: Call[Any], timeout: float = REPLY_TIMEOUT) -> Any:
+    async def _ask(
+        self, pool: AsyncPool, wire: AsyncAsker, stream: CallStream, call: Call[Any], timeout: float = REPLY_TIMEOUT
+    ) -> Any:
         """Send a call once. If the server does not know the script, send its text."""
         script = call.script
+        confirmed = self.connections.rollbacks.of(call.keys, pool) if call.writes else None
+        if confirmed is not None and confirmed.by is not pool.incarnation:
+            await self.connections.rollbacks.compare(confirmed, pool, wire)
         try:
-            return await wire.ask(call.command(b"EVALSHA", script.sha, stream), timeout)
+            reply = await wire.ask(call.command(b"EVALSHA", script.sha, stream), timeout)
         except ErrorReply as error:
             if replies.trouble_of(error) != "noscript":
                 raise
-            return await wire.ask(call.command(b"EVAL", script.text, stream), timeout)
+            reply = await wire.ask(call.command(b"EVAL", script.text, stream), timeout)
+        if confirmed is not None:
+            confirmed.add(stream, time.monotonic())
+        return reply
 
-    def _check_retry(self, pool: AsyncPool, title: str, error: ReplyError) -> None:
-        """Return if the call may be retried; raise the matching exception otherwise."""
-        if replies.is_denied(error):
-            raise self._denied(pool, title, error) from error
+    def _may_retry(self, error: ReplyError) -> bool:
         trouble = replies.trouble_of(error)
-        if trouble == "full":
-            raise QueueFull(
-                f"{pool.shown} is at maxmemory: {title} was refused and nothing was written. Let consumers drain it, "
-                "or raise maxmemory"
-            ) from error
-        if trouble not in ("retry", "reconnect"):
-            advice = f" {_FEWER_DATABASES}" if "DB index" in str(error) else ""
-            raise ServerError(
-                f"{title} failed on {pool.shown}: {_ended(error) if advice else error}{advice}"
-            ) from error
-
-    def _denied(self, pool: AsyncPool, title: str, error: ReplyError) -> ServerError:
-        if isinstance(error, ErrorReply) and error.refuses_login:
-            return ServerError(f"{pool.shown} refused the connection: {_ended(error)} {_CHECK_CREDENTIALS}")
-        advice = rights.advice(title, self._user, str(error))
-        return ServerError(f"{title} failed on {pool.shown}: {_ended(error)} {advice}")
+        if trouble == "redirect":
+            return self.is_spread
+        return trouble in ("retry", "reconnect", "doubt", "moving") and not replies.is_denied(error)
 
     def _note_down(self, pool: AsyncPool, trouble: Exception, *, gives_up: bool) -> None:
-        if not pool.is_down and not self.is_quiet:
-            pool.is_down = True
-            self._down_since = time.monotonic()
-            if not outages.begin(self.connections.address.shown):
+        if not pool.outage.is_on and not self.is_quiet:
+            pool.outage.begin(time.monotonic())
+            if not outages.begin(pool.service):
                 return
             until = f"for up to {self.patience:g} s" if gives_up else "until it does"
-            _LOG.warning("%s does not answer, retrying %s: %s", pool.shown, until, _described(trouble))
+            _LOG.warning("%s does not answer, retrying %s: %s", pool.shown, until, failures.described(trouble))
 
     def _note_up(self, pool: AsyncPool) -> None:
-        now = time.monotonic()
-        if pool.is_down and now > self._down_since + _OUTAGE_AFTER:
-            self._claim_at = now + _RENEW_FIRST
-        pool.is_down = False
-        if not outages.end(self.connections.address.shown):
+        pool.outage.end(time.monotonic())
+        if not outages.end(pool.service):
             return
         _LOG.info("%s answers again", pool.shown)
         if self.on_return is not None:
             self.on_return()
 
-    def _unavailable(self, pool: AsyncPool, title: str, trouble: Exception, *, was_asked: bool) -> Unavailable:
-        outcome = f"{title} may or may not have been carried out" if was_asked else f"{title} was not carried out"
-        advice = ""
-        if was_asked and " on topic " in title and title.startswith(("publish", "send")):
-            advice = ". Publish again with the same dedup= if the entry must not be stored twice"
-        elif was_asked and title.startswith("send"):
-            advice = ". Send again with the same id= or dedup= if the message must not be stored twice"
-        tls = ", and that it speaks TLS on this port (redis:// is without)" if self._is_tls and not was_asked else ""
-        return Unavailable(
-            f"{pool.shown} did not answer within {self.patience:g} s ({_described(trouble)}): {outcome}. "
-            f"Check that the server runs and can be reached{tls}{advice}"
-        )
+    def _unavailable(
+        self, pool: AsyncPool, title: str, trouble: Exception, limit: float, *, was_asked: bool
+    ) -> Unavailable:
+        hint = failures.USES_TLS if self._is_tls and not was_asked else ""
+        announcer = None if pool.is_checked else self.connections.router.announcer_of(pool)
+        if announcer is not None and pool.node is not None:
+            hint += failures.is_announced(pool.node, announcer)
+        return failures.unavailable(title, pool.shown, limit, trouble, was_asked=was_asked, hint=hint)
 
 
 class _Numbered:
@@ -367,11 +403,6 @@ class _Numbered:
             self._connections.give_stream(self._stream)
 
 
-def _ended(error: Exception) -> str:
-    """Return the error text of the server as a sentence."""
-    text = str(error).rstrip()
-    return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def _described(error: Exception) -> str:
-    return str(error) or type(error).__name__
+def _is_moving(trouble: Exception) -> bool:
+    """Whether the node answers, but the slot is about to move to another one."""
+    return isinstance(trouble, ReplyError) and replies.trouble_of(trouble) in ("redirect", "moving")

@@ -38,6 +38,18 @@ class AsyncMemoryLink:
         """Open a named store, or a separate store if the name is empty."""
         return cls(engine_for(name))
 
+    rolled_back = 0
+    """Nothing is rolled back."""
+    is_spread = False
+    """One call may name several queues."""
+
+    def node_of(self, keys: QueueKeys) -> None:
+        """There are no nodes."""
+
+    def is_down_at(self, keys: QueueKeys) -> bool:  # noqa: ARG002
+        """Memory always answers."""
+        return False
+
     # --- sync only
     # | def counterpart(self) -> object:
     # |     """Open the same store for asyncio."""
@@ -46,7 +58,7 @@ class AsyncMemoryLink:
     # |     return AsyncMemoryLink(self.engine)
     # |
     # --- end
-    async def run(self, call: Call[T]) -> T:
+    async def run(self, call: Call[T], patience: float | None = None) -> T:  # noqa: ARG002 - memory always answers
         """Run a call. Raises UsageError if the app is closed."""
         if self._is_closed:
             raise UsageError("the app on memory:// is closed: open another one")

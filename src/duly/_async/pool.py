@@ -7,16 +7,19 @@ delays no call to another.
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
+from duly._async.asking import AsyncAsker
 from duly._async.primitives import Gate
 from duly._async.wire import UNREACHABLE, AsyncWire
-from duly._core.resp import Arg, ErrorReply, MalformedReply, ReplyError
+from duly._core.outages import Outage
+from duly._core.resp import Arg, ErrorReply, MalformedReply, ReplyError, copied
+from duly._core.rollback import Incarnation
 from duly._core.sentinel import read_role
 from duly._core.server import check_server, eviction_of, read_info
 from duly._core.topology import Node, UnreadableReply
-from duly.errors import DulyError, UsageError
+from duly.errors import UsageError
 
 T = TypeVar("T")
 
@@ -35,7 +38,7 @@ class NotPrimary(ConnectionError):
     """A node that should be the primary is a replica."""
 
     def __init__(self, shown: str, primary: Node | None) -> None:
-        super().__init__(f"{shown} is a replica of {primary}")
+        super().__init__(f"{shown} is a replica" if primary is None else f"{shown} is a replica of {primary}")
         self.primary = primary
 
 
@@ -50,16 +53,28 @@ class AsyncPool:
         *,
         allow_eviction: bool,
         node: Node | None = None,
+        checks_role: bool = False,
+        service: str = "",
     ) -> None:
-        """`node`: the node, if another one may take its place. Each new connection checks that it is the primary."""
+        """`node`: the node, if another one may take its place. `checks_role`: each new connection must be to a primary.
+
+        On a cluster, a replica redirects all calls, so that its role need not be checked.
+        """
         self.shown = shown
         """The node in logs and errors."""
+        self.service: str = service or shown
+        """The name of an outage: that of the node, or of the service whose primary it is."""
         self.node = node
+        self._checks_role = checks_role
         self.gate: Gate = Gate(_MAX_CALLS_AT_ONCE)
         self.is_checked: bool = False
         """Whether the node was reached and passed the check."""
-        self.is_down: bool = False
-        """Whether an outage was logged that has not ended yet."""
+        self.incarnation: Incarnation = Incarnation(shown)
+        """The server process that answers. It is replaced when the process is another one."""
+        self.may_be_restarted: bool = False
+        """Whether a connection was lost, so that the next one checks whether the server process is another one."""
+        self.outage: Outage = Outage()
+        """An outage that was logged. It belongs to the service, if another node may take this one's place."""
         self._make_wire = make_wire
         self._ensure_server = ensure_server
         self._allow_eviction = allow_eviction
@@ -70,7 +85,7 @@ class AsyncPool:
         self._waiting: list[AsyncWire] = []
         self._used: set[AsyncWire] = set()
         """The wires in use, for calls and blocking waits."""
-        self._end: DulyError | OSError | None = None
+        self._end: Exception | None = None
         """Why the pool gives no more wires."""
 
     def take(self) -> AsyncWire | None:
@@ -95,7 +110,9 @@ class AsyncPool:
             await self._open(wire)
             if not self.is_checked:
                 await self._check_server(wire)
-            elif time.monotonic() >= self._check_eviction_at:
+            elif self.may_be_restarted:
+                self._note_process(read_info(await wire.ask([b"INFO", b"server"])))
+            if time.monotonic() >= self._check_eviction_at:
                 await self.check_eviction(wire)
         except BaseException:
             self._used.discard(wire)
@@ -113,9 +130,9 @@ class AsyncPool:
                 self.give(wire)
 
     async def _open(self, wire: AsyncWire) -> None:
-        """Connect. If the node may change its role, it must be the primary."""
+        """Connect. The node must be the primary, unless it redirects calls otherwise."""
         await wire.open()
-        if self.node is None:
+        if not self._checks_role:
             return
         try:
             role = read_role(await wire.ask([b"ROLE"]))
@@ -130,11 +147,23 @@ class AsyncPool:
 
     async def _check_server(self, wire: AsyncWire) -> None:
         info = read_info(await wire.ask([b"INFO"]))
+        if self.node is not None and info.get("role") == "slave":
+            raise NotPrimary(self.shown, None)
         check_server(info, self.shown, allow_eviction=self._allow_eviction)
+        self._note_process(info)
         self.is_checked = True
         self._check_eviction_at = time.monotonic() + _CHECK_EVICTION_EVERY
 
-    async def check_eviction(self, wire: AsyncWire) -> None:
+    def _note_process(self, info: Mapping[str, str]) -> None:
+        """Note which server process answers. A hidden run id cannot be compared."""
+        self.may_be_restarted = False
+        run_id = info.get("run_id", "")
+        if not self.incarnation.run_id:
+            self.incarnation.run_id = run_id
+        elif run_id != self.incarnation.run_id:
+            self.incarnation = Incarnation(self.shown, run_id)
+
+    async def check_eviction(self, wire: AsyncAsker) -> None:
         """Log if the server may evict keys since the last check, and if it no longer may.
 
         Calls are not refused, since leased messages have to be settled.
@@ -215,11 +244,11 @@ class AsyncPool:
 
     def mark_closed(self) -> None:
         """Refuse new calls: the app is closed."""
-        self._end = UsageError(f"the app on {self.shown} is closed: open another one")
+        self._end = closed(self.shown)
 
-    def retire(self, why: str) -> None:
+    def retire(self, why: Exception) -> None:
         """Abort all connections, in use or not, and open no more. Calls in progress are sent to another pool."""
-        self._end = ConnectionError(why)
+        self._end = why
         self.abandon()
         for wire in list(self._used):
             wire.hang_up()
@@ -237,7 +266,12 @@ class AsyncPool:
 
     def _check_open(self) -> None:
         if self._end is not None:
-            raise type(self._end)(str(self._end))
+            raise copied(self._end)
+
+
+def closed(shown: str) -> UsageError:
+    """Return the error of a call on an app that is closed."""
+    return UsageError(f"the app on {shown} is closed: open another one")
 
 
 def _popped(spare: list[T]) -> T | None:

@@ -21,6 +21,7 @@ from duly._core.resp import (
     ErrorReply,
     Greeting,
     MalformedReply,
+    copied,
     greetings,
     login_of,
     new_reader,
@@ -197,7 +198,7 @@ class AsyncWire(asyncio.Protocol):
     def _send(self, data: bytes, timeout: float | None, replies: int = 1) -> list[asyncio.Future[Any]]:
         """Write commands, and return the futures of their replies."""
         if self._transport is None or self._loop is None:
-            raise _copied(self._end or ConnectionError("the connection is not open"))
+            raise copied(self._end or ConnectionError("the connection is not open"))
         self._transport.write(data)
         deadline = float("inf") if timeout is None else self._loop.time() + timeout
         waiting = [self._loop.create_future() for _ in range(replies)]
@@ -277,12 +278,5 @@ def _fail(futures: Iterable[asyncio.Future[Any]], error: Exception) -> None:
     for future in futures:
         if not future.done():
             with contextlib.suppress(RuntimeError):  # its event loop is closed
-                future.set_exception(_copied(error))
+                future.set_exception(copied(error))
                 future.exception()  # the event loop does not report it if the caller is gone
-
-
-def _copied(error: Exception) -> Exception:
-    """Return an equal error. Two callers must not share one, since each adds its traceback."""
-    twin = type(error).__new__(type(error), *error.args)  # without __init__, which need not take these arguments
-    twin.args = error.args
-    return twin

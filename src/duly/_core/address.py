@@ -79,6 +79,11 @@ class Address:
     sentinel_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """As `options`, for connections to sentinels."""
 
+    def reaches_the_same_as(self, other: "Address") -> bool:
+        """Return whether both addresses are of the same servers. Sentinels and nodes may be named in any order."""
+        one, another = (replace(each, shown="", seeds=tuple(sorted(each.seeds))) for each in (self, other))
+        return one == another
+
 
 def parse(url: Any) -> Address:
     """Parse the URL of a server."""
@@ -341,10 +346,10 @@ def _readable_file(name: str, file: str) -> str:
 def chosen(url: str | None, environment: Mapping[str, str]) -> Address:
     """Choose the server: the given URL, else DULY_URL, else the embedded one in DULY_HOME or ./.duly."""
     if url is not None:
-        return _supported(parse(url))
+        return parse(url)
     if named := environment.get("DULY_URL"):
         try:
-            return _supported(parse(named))
+            return parse(named)
         except UsageError as error:
             raise UsageError(f"DULY_URL: {error}") from error.__cause__
     if home := environment.get("DULY_HOME"):
@@ -361,14 +366,6 @@ def with_credentials(address: Address, credentials: Any) -> Address:
     if address.kind in ("embedded", "memory"):
         raise UsageError(f"credentials are for a server with a login, not for {address.shown}")
     return replace(address, options={**address.options, "credentials": credentials})
-
-
-def _supported(address: Address) -> Address:
-    """Refuse an address that the client cannot open yet."""
-    if address.topology == "cluster":
-        scheme = address.shown.partition("://")[0]
-        raise UsageError(f"{scheme}:// is not built yet: this version connects to one server, or by sentinels")
-    return address
 
 
 def _embedded(directory: str) -> Address:

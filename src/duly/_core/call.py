@@ -45,6 +45,11 @@ class CallStream:
         self.sequence: int = sequence
 
 
+def read_sequence(record: bytes | None) -> int:
+    """Return the number of the last call of a stream, from its record on the server. Without a record, it is 0."""
+    return 0 if record is None else int(_SEQUENCE.unpack_from(record)[0])
+
+
 class Call(Generic[T]):
     """One script call. Pure data: a link sends it, again if necessary.
 

@@ -9,6 +9,7 @@ from duly._core.effects import Effect, checked_effects, described, shown
 from duly._core.naming import is_of_topic, title_of
 from duly._core.outgoing import Outgoing
 from duly._core.replies import COMMIT_DONE, COMMIT_NO_ROOM, COMMIT_UNPUBLISHABLE, CommitOutcome
+from duly._core.spanning import check_key, check_target
 from duly._core.topic_ops import Publication
 from duly.errors import DulyError, QueueFull, TooLarge, UsageError
 from duly.options import MAX_BATCH
@@ -138,6 +139,8 @@ def planned(
     for what, pair in _pairs("publish", "a topic and a body", publish):
         commit.add_publish(*_checked_publish(queue, what, pair))
     commit.effects = checked_effects(effects, [queue._app.namespace, *commit.namespaces])
+    for position, effect in enumerate(commit.effects, 1):
+        check_key(queue._link, described(position, effect), queue._keys, effect.key)
     commit.check_size(queue.title)
     return commit
 
@@ -192,10 +195,11 @@ def _check_server(queue: Any, what: str, target: Any) -> None:
             f"{what} goes to {target!r}, on another server than {queue.title}: a commit cannot span two servers. "
             "Send to a queue on this server, and let its handler send to the other one"
         )
+    check_target(queue._link, what, queue._keys, target._keys)
 
 
 def _share_a_server(one: Any, other: Any) -> bool:
     engine = getattr(one._link, "engine", None)
     if engine is not None:
         return engine is getattr(other._link, "engine", None)
-    return bool(one._app._address == other._app._address)
+    return bool(one._app._address.reaches_the_same_as(other._app._address))

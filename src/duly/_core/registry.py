@@ -21,6 +21,8 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
     last_poll: float | None
     """Seconds since its last poll for messages, at the time of the heartbeat; None: it has not polled."""
     version: str
+    rolled_back: int = 0
+    """Absent in the heartbeats of older versions."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -57,4 +59,5 @@ def _worker(consumer: bytes, silence: float, stored: bytes) -> WorkerInfo | None
         last_poll=None if info.last_poll is None else info.last_poll + silence,
         last_beat=silence,
         version=info.version,
+        rolled_back=info.rolled_back,
     )

@@ -21,8 +21,9 @@ LIMITED: Final = 3
 _NEVER: Final = b"18446744073709551615-18446744073709551615"
 """The largest id: no entry ever follows it."""
 
-Trouble = Literal["noscript", "full", "retry", "reconnect", "stale", "refused"]
-"""The reaction to an error reply: send the script's text, raise QueueFull, wait, reconnect, ignore, raise."""
+Trouble = Literal["noscript", "full", "retry", "moving", "reconnect", "doubt", "redirect", "stale", "refused"]
+"""The reaction to an error reply: send the script's text, raise QueueFull, wait for the server, wait until a slot has
+moved, reconnect, ask which node serves the slot, send it to another node, ignore, raise."""
 
 # Redis 6.2 wraps the error of a command inside a script, so a code can be anywhere in the text.
 _TROUBLES_BY_TEXT: Final[tuple[tuple[str, Trouble], ...]] = (
@@ -34,8 +35,8 @@ _TROUBLES_BY_TEXT: Final[tuple[tuple[str, Trouble], ...]] = (
     ("MASTERDOWN", "retry"),
     ("LOADING", "retry"),
     ("BUSY", "retry"),
-    ("TRYAGAIN", "retry"),
-    ("CLUSTERDOWN", "retry"),
+    ("TRYAGAIN", "moving"),
+    ("CLUSTERDOWN", "doubt"),
     ("NOREPLICAS", "retry"),
     ("max number of clients", "reconnect"),
 )
@@ -46,6 +47,8 @@ _DENIED_IN_SCRIPT: Final = ("The user executing the script can't", "ACL failure 
 def trouble_of(error: Exception) -> Trouble:
     """Classify an error reply of the server."""
     text = str(error)
+    if text.startswith(("MOVED ", "ASK ")):
+        return "redirect"
     for code, trouble in _TROUBLES_BY_TEXT:
         if code in text:
             return trouble

@@ -69,6 +69,13 @@ class UnfinishedReply(TimeoutError):
         super().__init__("the server did not complete its reply in time")
 
 
+def copied(error: Exception) -> Exception:
+    """Return an equal error. Two callers must not share one, since each adds its traceback."""
+    twin = type(error).__new__(type(error), *error.args)  # without __init__, which need not take these arguments
+    twin.args = error.args
+    return twin
+
+
 REPLY_TYPES: Final = frozenset({bytes, int, list, type(None), ErrorReply})
 """The types of RESP2. The reader also knows RESP3, whose pushes are not replies, and would displace later ones."""
 

@@ -60,9 +60,19 @@ class SlotMap:
         return self._primaries
 
     @property
+    def nodes(self) -> frozenset[Node]:
+        """All primaries and replicas."""
+        return frozenset(self.primaries).union(*self._replicas.values())
+
+    @property
     def replicas(self) -> Mapping[Node, tuple[Node, ...]]:
         """The replicas of each primary, as of the last reply to CLUSTER SLOTS."""
         return self._replicas
+
+    def successors(self, before: "SlotMap", node: Node) -> set[Node]:
+        """Return the nodes that serve the slots of a node in an earlier map."""
+        pairs = zip(before._nodes, self._nodes, strict=True)
+        return {now for then, now in pairs if then == node and now is not None}
 
     @property
     def gaps(self) -> int:
@@ -90,6 +100,26 @@ def read_slots(reply: Any, asked_host: str) -> SlotMap:
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise UnreadableReply(f"the reply to CLUSTER SLOTS cannot be read: {error!r}") from error
     return found
+
+
+class ClusterView(NamedTuple):
+    """A cluster as one of its nodes sees it."""
+
+    slots: SlotMap
+    epoch: int
+    """It grows with each fail-over. A node that was cut off shows an old one."""
+    is_serving: bool
+    """Whether the node accepts calls. A node that was cut off does not, after a while."""
+
+
+def read_view(info: bytes, slots: Any, asked_host: str) -> ClusterView:
+    """Read the replies to CLUSTER INFO and CLUSTER SLOTS of a node at `asked_host`."""
+    try:
+        fields = dict(line.split(":", 1) for line in text_of(info).split())
+        epoch, state = int(fields["cluster_current_epoch"]), fields["cluster_state"]
+    except (AttributeError, KeyError, ValueError) as error:
+        raise UnreadableReply(f"the reply to CLUSTER INFO cannot be read: {error!r}") from error
+    return ClusterView(read_slots(slots, asked_host), epoch, state == "ok")
 
 
 def _node(row: Sequence[Any], asked_host: str) -> Node | None:

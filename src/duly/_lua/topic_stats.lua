@@ -4,7 +4,7 @@ topic_stats -- return sizes, counters and groups of a topic at one moment.
 KEYS     stream, meta, waiting
 ARGV     digits  text
 RETURNS  { now, length, bytes, delayed, first, last, groups, name, value ... }
-         bytes     of the stream, estimated by the server
+         bytes     of the stream, estimated by the server; 0 if it refuses MEMORY USAGE
          first     id of the first entry, or ''; last: of the last
          groups    { name, pending, consumers, last, unread, missed ... }
 KEEPS    writes nothing
@@ -36,6 +36,8 @@ local function id_at(command, from, to)
   return found and found[1] or ''
 end
 
+-- Some providers hide MEMORY. The other numbers are known without it.
+local used = redis.pcall('MEMORY', 'USAGE', STREAM)
 local now = tick(tonumber(meta.clock))
 local groups = {}
 for _, group in ipairs(groups_of(STREAM)) do
@@ -53,7 +55,7 @@ end
 local reply = {
   now,
   is_stream and redis.call('XLEN', STREAM) or 0,
-  redis.call('MEMORY', 'USAGE', STREAM) or 0,
+  type(used) == 'number' and used or 0,
   is_of_type(WAITING, 'zset') and redis.call('ZCARD', WAITING) or 0,
   id_at('XRANGE', '-', '+'),
   id_at('XREVRANGE', '+', '-'),

@@ -2,7 +2,6 @@
 """The connections of one app: a pool for each node, and the streams of numbered calls. Dropped after a fork."""
 
 import asyncio
-import logging
 import os
 import re
 import secrets
@@ -13,24 +12,25 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from duly._core.address import Address
 from duly._core.call import CallStream
+from duly._core.keys import QueueKeys
 from duly._core.topology import Node
 from duly._sync import blocked_loop
 from duly._sync.ends import Ends
-from duly._sync.pool import NotPrimary, Pool
+from duly._sync.pool import Pool, closed
 from duly._sync.primitives import in_thread
-from duly._sync.sentinels import Sentinels
+from duly._sync.rollbacks import Rollbacks
+from duly._sync.routing import ClusterRouter, OneServer, Router, SentinelRouter
 from duly._sync.wire import Wire
 
 if TYPE_CHECKING:
     from duly.embedded import EmbeddedServer
 
-_LOG: Final = logging.getLogger("duly")
 _HOST: Final = re.sub(r"[^!-~]", "-", socket.gethostname())
 """The host name in a form that CLIENT SETNAME accepts: without spaces and control characters."""
 
 
 class Connections:
-    """The pool of the server, the consumer name of this process, and its streams."""
+    """The pools of all nodes, the consumer name of this process, and its streams."""
 
     def __init__(self, address: Address, *, allow_eviction: bool) -> None:
         self.address = address
@@ -42,17 +42,18 @@ class Connections:
 
     def _reset(self) -> None:
         """Start without connections: at first, and in a child process, where the old ones belong to the parent."""
+        self.is_closed: bool = False
         self.consumer: str = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-        self._sentinels = Sentinels(self.address) if self.address.topology == "sentinel" else None
-        self.pool: Pool = self._new_pool(None)
-        """The pool of the only server, or of the primary that was used last."""
+        self.router: Router = self._new_router()
+        self.only_pool: Pool | None = self.router.pools[0] if self.address.topology == "single" else None
+        """The pool of the only server. It saves every call the way through the router."""
+        self.rollbacks: Rollbacks = Rollbacks(self.router)
         self._streams: list[CallStream] = []
         """Streams that no call uses. They are reused, since each leaves a key in each queue."""
         self.ends: dict[bytes, Ends] = {}
         """The waits for ends of messages, by the prefix of the keys of their queue."""
         self._server: EmbeddedServer | None = None
         self._opening = threading.Lock()
-        self.is_closed: bool = False
 
     def rebind_loop(self) -> None:
         """Warn, once per process, if this thread runs an event loop, which the call would block."""
@@ -74,13 +75,18 @@ class Connections:
 
     def close(self) -> None:
         """Close all connections and release the embedded server. Connections in use are closed when put back."""
-        self.is_closed = True
-        self.pool.close()
-        if self._sentinels is not None:
-            self._sentinels.close()
+        self._mark_closed()
+        self.router.close()
+        for pool in self.router.pools:
+            pool.close()
         server, self._server = self._server, None
         if server is not None:
             in_thread(server.release)
+
+    def _mark_closed(self) -> None:
+        self.is_closed = True
+        for pool in self.router.pools:
+            pool.mark_closed()
 
     def ensure_server(self) -> None:
         """Start the embedded server, if the address is one and it is not running.
@@ -108,34 +114,41 @@ class Connections:
             except Halted as error:
                 raise ConnectionError(str(error)) from None
 
-    def serving_pool(self) -> Pool:
-        """Return the pool of the node to send the next call to."""
-        if self._sentinels is not None and not self.is_closed:
-            node = self._sentinels.primary()
-            if node is None:
-                self.pool.retire(f"no sentinel names the primary: {self._sentinels.silence}")
-            elif node != self.pool.node:
-                self._switch(node)
-        return self.pool
+    def serving_pool(self, keys: QueueKeys | None = None) -> Pool:
+        """Return the pool of the node that serves these keys. A try of a call asks each time, since slots move."""
+        if self.is_closed:
+            raise closed(self.address.shown)
+        return self.router.pool_for(keys)
 
-    def _switch(self, node: Node) -> None:
-        """Use another primary. Blocked calls are aborted, so that their callers claim there."""
-        with self._opening:
-            if node == self.pool.node:  # another thread was faster
-                return
-            old, self.pool = self.pool, self._new_pool(node)
-        if old.node is not None:
-            _LOG.warning("%s: the primary is %s now, and was %s", self.address.shown, node, old.node)
-            self.pool.is_down = old.is_down  # the outage of the service ends with the first answer
-            old.retire(f"{old.node} is no longer the primary")
+    def has_moved(self, pool: Pool, error: Exception) -> bool:
+        """Note why a blocking call on a pool failed. True: its slot has moved, and it may begin again at once."""
+        route = self.router.redirected(pool, error)
+        if route is None:
+            self.router.doubt(pool, error)
+        return route is not None and not route.is_asking  # while a slot moves, a call would fail again at once
 
-    def doubt(self, pool: Pool, error: Exception | None = None) -> None:
-        """Ask the sentinels again before the next call, since a call to this pool failed."""
-        if self._sentinels is None or pool.node is None:
-            return
-        self._sentinels.doubt(pool.node)
-        if isinstance(error, NotPrimary) and error.primary is not None:
-            self._sentinels.learn(error.primary)
+    @property
+    def is_connected(self) -> bool:
+        """Whether a node was reached."""
+        return any(pool.is_checked for pool in self.router.pools)
+
+    @property
+    def is_down(self) -> bool:
+        """Whether an outage of a node was logged that has not ended yet."""
+        return any(pool.outage.is_on for pool in self.router.pools)
+
+    def _new_router(self) -> Router:
+        own = weakref.proxy(self)  # this object is not kept alive, or an app that was not closed would not be collected
+
+        def make_pool(node: Node | None) -> Pool:
+            pool: Pool = own._new_pool(node)
+            return pool
+
+        if self.address.topology == "sentinel":
+            return SentinelRouter(self.address, make_pool)
+        if self.address.topology == "cluster":
+            return ClusterRouter(self.address, make_pool)
+        return OneServer(make_pool)
 
     def _new_pool(self, node: Node | None) -> Pool:
         # A method of the proxy would keep this object alive, and an app that was not closed would not be collected.
@@ -146,6 +159,8 @@ class Connections:
             lambda: own.ensure_server(),  # noqa: PLW0108
             allow_eviction=self._allow_eviction,
             node=node,
+            checks_role=node is not None and self.address.topology == "sentinel",
+            service=self.address.shown if self.address.topology == "sentinel" else "",
         )
 
     def _new_wire(self, node: Node | None) -> Wire:
@@ -166,7 +181,7 @@ _inherited: Final[list[object]] = []
 
 def _forget_after_fork() -> None:
     for connections in list(_alive):
-        _inherited.append((connections.pool.disown(), connections._sentinels))
+        _inherited.append(([pool.disown() for pool in connections.router.pools], connections.router))
         connections._reset()
 
 

@@ -5,14 +5,15 @@ from typing import Final
 
 from duly._core.resp import ErrorReply
 from duly._core.server import is_unknown_command
-from duly._sync.wire import REPLY_TIMEOUT, Wire
+from duly._sync.asking import Asker
+from duly._sync.wire import REPLY_TIMEOUT
 from duly.options import Durable
 
 _WAIT_MS: Final = 5000
 _TIMEOUT: Final = _WAIT_MS / 1000 + REPLY_TIMEOUT
 
 
-def missing_for(wire: Wire, durable: Durable) -> str:
+def missing_for(wire: Asker, durable: Durable) -> str:
     """Wait until the last write of this connection is durable. Return the reason if it is not, else an empty text."""
     if durable is None:
         return ""
@@ -26,7 +27,7 @@ def missing_for(wire: Wire, durable: Durable) -> str:
     return "" if confirmed >= wanted else f"{confirmed} of {wanted} replicas confirmed it within {_WAIT_MS / 1000:g} s"
 
 
-def _missing_for_fsync(wire: Wire) -> str:
+def _missing_for_fsync(wire: Asker) -> str:
     """Wait for the append-only file, and require a server that syncs every write.
 
     With `appendfsync everysec`, WAITAOF may answer before the file is synced, in Redis from 7.4 until redis/redis#13793
@@ -43,7 +44,7 @@ def _missing_for_fsync(wire: Wire) -> str:
     return _missing_for_syncing(wire)
 
 
-def _missing_for_syncing(wire: Wire) -> str:
+def _missing_for_syncing(wire: Asker) -> str:
     """Check that the server syncs before it replies. Then the reply itself confirms the write."""
     settings: dict[bytes, bytes] = {}
     try:

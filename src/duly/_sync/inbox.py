@@ -15,6 +15,7 @@ from duly._core.call import Call
 from duly._core.explanation import explained
 from duly._core.handlers import Handler
 from duly._core.keys import QueueKeys
+from duly._core.spanning import check_target
 from duly._core.states import STATES, State
 from duly._reclaim_log import log_reclaimed
 from duly._sync import redriving
@@ -491,6 +492,8 @@ class Inbox(ABC, Generic[BodyT]):
         target = None if to is None else self._app._queue_given(to, "to", _NOT_TO_TOPICS)
         if target is not None and target.label == self.label:
             raise UsageError(f"to is {self.title} itself: without it, dead letters go back to where they were")
+        if target is not None:
+            check_target(self._link, "redrive(to=)", self._keys, target._keys)
         if where is None and edit is None and target is None and rate is None and not dry_run:
             return redriving.redrive_oldest(self, limit, at_end=at_end, on_progress=progress)
         walk = redriving.Redrive(

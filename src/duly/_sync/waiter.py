@@ -19,7 +19,7 @@ from duly._sync.wire import UNREACHABLE, Wire
 class Waiter:
     """Blocks on `wake`, `ends` and the streams of topics, without taking messages.
 
-    This is the place to change for servers on which one wait cannot watch several queues.
+    Each wait is for one queue or group, so that it names keys of one slot of a cluster.
     """
 
     def __init__(self, connections: Connections, carry: Callable[[Call[bool]], object]) -> None:
@@ -38,7 +38,7 @@ class Waiter:
             return False
         backstop = max(seconds, 0.001) + (5 if exact else 0)
         command: list[Arg] = [b"BLPOP", keys.key("wake"), f"{backstop:.3f}"]
-        return self._block(command, seconds if exact else seconds + 0.3, keys) is not None
+        return self._block(keys, command, seconds if exact else seconds + 0.3, takes_token=True) is not None
 
     def wait_for_entry(
         self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float, *, exact: bool
@@ -51,34 +51,34 @@ class Waiter:
             return False
         backstop = max(round((seconds + (5 if exact else 0)) * 1000), 1)
         command: list[Arg] = [b"XREAD", b"COUNT", 1, b"BLOCK", backstop, b"STREAMS", *keys.watched, *position]
-        return bool(self._block(command, seconds if exact else seconds + 0.3, None))
+        return bool(self._block(keys, command, seconds if exact else seconds + 0.3))
 
     def read_ends(self, keys: QueueKeys, after: str, seconds: float) -> EndEntries:
         """Read the entries of `ends` after an entry, and wait up to `seconds` for the first."""
         command: list[Arg] = [b"XREAD", b"COUNT", 1000, b"BLOCK", max(round(seconds * 1000), 1)]
-        reply = self._block([*command, b"STREAMS", keys.key("ends"), after], seconds + 0.3, None)
+        reply = self._block(keys, [*command, b"STREAMS", keys.key("ends"), after], seconds + 0.3)
         return [(entry.decode(), fields[1].decode()) for entry, fields in reply[0][1]] if reply else []
 
-    def _block(self, command: list[Arg], seconds: float, keys: QueueKeys | None) -> Any:
-        """Run a blocking command for up to `seconds`; None: no reply. `keys`: the queue whose token it may take."""
+    def _block(self, keys: QueueKeys, command: list[Arg], seconds: float, *, takes_token: bool = False) -> Any:
+        """Run a blocking command on keys of a queue for up to `seconds`; None: no reply."""
         pool = wire = None
+        woken = keys if takes_token else None
         try:
-            pool = self._connections.serving_pool()
+            pool = self._connections.serving_pool(keys)
             wire = pool.take_waiting()
-            self._blocked[wire] = pool, keys
+            self._blocked[wire] = pool, woken
             wire.begin(command)
             if not wire.poll(seconds):
                 pool.unblock(wire)
             reply = wire.finish()
-        except (UNREACHABLE, ReplyError):
-            if pool is not None:
-                self._connections.doubt(pool)
+        except (UNREACHABLE, ReplyError) as error:
             if wire is not None:
                 wire.close()
-            sleep(min(seconds, patience.backoff(6, random.random)))
+            if pool is None or not self._connections.has_moved(pool, error):
+                sleep(min(seconds, patience.backoff(6, random.random)))
             return None
         except BaseException:
-            self._leave(pool, wire, keys)
+            self._leave(pool, wire, woken)
             raise
         finally:
             if wire is not None:

@@ -130,10 +130,14 @@ class Wire:
         """Send two commands in one write, so that the server runs them in a row. Return both replies."""
         try:
             self._send(packed(first) + packed(second), timeout)
-            return [self._read(timeout), self._read(timeout)]
+            replies = [self._read_any(timeout), self._read_any(timeout)]
         except BaseException:
-            self.close()  # after an error reply to the first command, the second reply is unread
+            self.close()
             raise
+        for reply in replies:
+            if type(reply) is ErrorReply:
+                raise reply
+        return replies
 
     def begin(self, command: Sequence[Arg]) -> None:
         """Send a command with a slow reply."""
@@ -182,12 +186,17 @@ class Wire:
         connection.sendall(data)
 
     def _read(self, timeout: float) -> Any:
+        """Read one reply, and raise it if it is an error."""
+        reply = self._read_any(timeout)
+        if type(reply) is ErrorReply:
+            raise reply
+        return reply
+
+    def _read_any(self, timeout: float) -> Any:
         """Read one reply. It must be complete within `timeout` seconds, however slowly its bytes arrive."""
         reply = self._reader.gets()
         if reply is UNFINISHED:
             reply = self._received(timeout)
-        if type(reply) is ErrorReply:
-            raise reply
         if type(reply) not in REPLY_TYPES:
             raise unexpected(reply)
         return reply

@@ -5,7 +5,7 @@ Decoding, outcomes, retries, dead letters, hooks and renewal are those of `duly.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple, Self
@@ -88,7 +88,7 @@ class Noted(NamedTuple):
 class NotingSettler(Settler):
     """A settler that also records the decisions."""
 
-    def __init__(self, noted: dict[AnyDelivery, Noted], **callbacks: Callable[..., None]) -> None:
+    def __init__(self, noted: dict[AnyDelivery, Noted], **callbacks: Any) -> None:
         super().__init__(**callbacks)
         self._noted = noted
 
