@@ -216,6 +216,9 @@ def _workers_table(found: list[WorkerInfo]) -> RenderableType:
         "HOST": "left", "PID": "right", "QUEUES": "left", "RUNNING": "right", "HANDLED": "right", since: "left",
         "BEAT": "right", "VERSION": "left",
     }  # fmt: skip
+    has_lost = any(each.rolled_back for each in found)  # a rare column
+    if has_lost:
+        columns["LOST CALLS"] = "right"
     rows = [
         (
             each.host,
@@ -226,6 +229,7 @@ def _workers_table(found: list[WorkerInfo]) -> RenderableType:
             clock_text(each.started_at),
             f"{span(each.last_beat)} ago",
             each.version,
+            *([f"{each.rolled_back:,}"] if has_lost else []),
         )
         for each in found
     ]

@@ -1,6 +1,7 @@
 """One call that blocks on the server, on its own connection, while the worker does other things.
 
-A callback announces its end. After a failed call there is a pause before the next one.
+A callback announces its end. After a failed call there is a pause before the next one. If another node serves the keys
+now, the next call may begin there at once.
 """
 
 import asyncio
@@ -15,12 +16,15 @@ from duly._async.link import AsyncLink
 from duly._async.pool import AsyncPool
 from duly._async.wire import UNREACHABLE, AsyncWire
 from duly._core import patience
+from duly._core.keys import QueueKeys
 from duly._core.resp import Arg, ErrorReply, ReplyError
 from duly.errors import DulyError
 from duly.worker.logs import event
 
 _OVERDUE_AFTER: Final = 5.0
 """Seconds that a reply may be overdue before the connection counts as dead."""
+_MOVES_AT_ONCE: Final = 2
+"""Consecutive MOVED errors without a pause."""
 _LOG: Final = logging.getLogger("duly.worker")
 _polling: Final[weakref.WeakSet[AsyncLink]] = weakref.WeakSet()
 """The links whose server was reported to refuse waits."""
@@ -29,14 +33,17 @@ _polling: Final[weakref.WeakSet[AsyncLink]] = weakref.WeakSet()
 class BlockingCall:
     """At most one call at a time. `on_change` is called when it has ended, or when another one may begin."""
 
-    def __init__(self, link: AsyncLink, on_change: Callable[[], None]) -> None:
+    def __init__(self, link: AsyncLink, keys: QueueKeys, on_change: Callable[[], None]) -> None:
+        """Take `keys` of the queues that the calls name. On a cluster, all of them are in one slot."""
         self._link = link
+        self._keys = keys
         self._on_change = on_change
         self._pool: AsyncPool | None = None
         self._wire: AsyncWire | None = None
         self._reading: asyncio.Future[Any] | None = None
         self._ends_at = 0.0
         self._fails = 0
+        self._moves = 0
         self._is_backing_off = False
         self._is_refused = False
         self._has_failed = False
@@ -53,7 +60,7 @@ class BlockingCall:
         """
         if self._reading is not None:
             if time.monotonic() > self._ends_at + _OVERDUE_AFTER:
-                await self._abandon()
+                self._abandon(TimeoutError("the reply to a blocking call is overdue"))
             elif not self._reading.done() and not suffices:
                 await self._end()
             return False
@@ -64,14 +71,14 @@ class BlockingCall:
         try:
             if self._wire is None or not self._wire.is_open:
                 self._drop_wire()
-                self._pool = await self._link.connections.serving_pool()
+                self._pool = await self._link.connections.serving_pool(self._keys)
                 self._wire = await self._pool.take_waiting()
             self._ends_at = time.monotonic() + seconds
             self._reading = await self._wire.begin(command)
             self._reading.add_done_callback(lambda _: self._on_change())
         except (UNREACHABLE, ReplyError, DulyError) as error:
             self._note_refusal(error)
-            await self._abandon()
+            self._abandon(error)
 
     def reply(self) -> Any:
         """Take the reply. None: the reply is empty, or there is none yet."""
@@ -81,14 +88,26 @@ class BlockingCall:
         self._reading = None
         try:
             reply = reading.result()
-        except (UNREACHABLE, ReplyError, asyncio.CancelledError) as error:
-            self._is_refused = isinstance(error, ErrorReply)
-            self._note_refusal(error)
-            self._has_failed = True
-            self._back_off()
+        except ErrorReply as error:
+            self._note_error_reply(error)
             return None
-        self._fails = 0
+        except (UNREACHABLE, ReplyError, asyncio.CancelledError) as error:
+            self._has_failed = True
+            self._back_off(error)
+            return None
+        self._fails = self._moves = 0
         return reply
+
+    def _note_error_reply(self, error: ErrorReply) -> None:
+        """Pause, unless the slot has moved: a server that answers MOVED or ASK has not taken a wake token."""
+        if error.code == "MOVED" and self._moves < _MOVES_AT_ONCE:
+            self._moves += 1
+            self._leave_node(error)
+            return
+        if error.code not in ("MOVED", "ASK", "TRYAGAIN"):
+            self._is_refused = self._has_failed = True
+            self._note_refusal(error)
+        self._back_off(error)
 
     def take_refusal(self) -> bool:
         """Return, once per failure, whether the server refused a call."""
@@ -122,20 +141,26 @@ class BlockingCall:
         assert self._wire is not None
         try:
             await self._pool.unblock(self._wire)
-        except (UNREACHABLE, ReplyError, DulyError):
-            await self._abandon()
+        except (UNREACHABLE, ReplyError, DulyError) as error:
+            self._abandon(error)
 
-    async def _abandon(self) -> None:
+    def _abandon(self, error: Exception) -> None:
         """Stop waiting for the reply."""
         self._has_failed = self._has_failed or self._reading is not None
         self._reading = None
-        self._back_off()
+        self._back_off(error)
 
-    def _back_off(self) -> None:
-        """Pause before the next call. The outage is logged by the link, because claims fail as well."""
+    def _leave_node(self, error: BaseException) -> None:
+        """Drop the connection. The next call asks again which node serves the keys."""
         if self._pool is not None:
-            self._link.connections.doubt(self._pool)
+            router, known = self._link.connections.router, error if isinstance(error, Exception) else None
+            if known is None or router.redirected(self._pool, known) is None:
+                router.doubt(self._pool, known)
         self._drop_wire()
+
+    def _back_off(self, error: BaseException) -> None:
+        """Pause before the next call. The outage is logged by the link, because claims fail as well."""
+        self._leave_node(error)
         pause = patience.backoff(self._fails, random.random)
         self._fails += 1
         self._is_backing_off = True

@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from duly._core import signatures
 from duly._core.definitions import Definitions
+from duly._core.topology import Node
 from duly.errors import DulyError
 from duly.message import Message
 from duly.worker.logs import event
@@ -17,7 +19,7 @@ from duly.worker.queue_runtime import QueueRuntime
 _LOG: Final = logging.getLogger("duly.worker")
 
 _MAX_RUNNING: Final = 4
-"""Hooks that run at the same time: a thousand dead letters must not start a thousand threads."""
+"""Hooks that run at the same time for each node: a thousand dead letters must not start a thousand threads."""
 
 
 class DeadHooks:
@@ -26,7 +28,8 @@ class DeadHooks:
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
         self._running: set[asyncio.Task[None]] = set()
-        self._gate = asyncio.Semaphore(_MAX_RUNNING)
+        self._gates: defaultdict[Node | None, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_MAX_RUNNING))
+        """For each node: the message is read first, so a node that does not answer delays no hook of another one."""
 
     def start(self, runtime: QueueRuntime, ids: Sequence[str]) -> None:
         """Run the hooks of a queue or group for these messages."""
@@ -45,7 +48,7 @@ class DeadHooks:
 
     async def _run_all(self, runtime: QueueRuntime, ids: Sequence[str], hooks: Sequence[Callable[..., Any]]) -> None:
         for id_ in ids:
-            async with self._gate:
+            async with self._gates[runtime.source.node]:
                 await self._run_for(runtime, id_, hooks)
 
     async def _run_for(self, runtime: QueueRuntime, id_: str, hooks: Sequence[Callable[..., Any]]) -> None:

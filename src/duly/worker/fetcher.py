@@ -1,27 +1,33 @@
-"""Claims messages while slots are free, and waits while there is nothing to claim."""
+"""Claims messages while slots are free, and waits while there is nothing to claim.
+
+On a cluster, each node has its own claim in progress, so that a node which does not answer delays no other one.
+"""
 
 import asyncio
 import logging
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from duly._core import ops, patience
-from duly._core.ops import Suspects
 from duly._core.replies import Claimed
+from duly._core.topology import Node
 from duly._reclaim_log import log_reclaimed
 from duly.errors import DulyError, Unavailable
+from duly.worker.claim import Claim
 from duly.worker.dispatcher import Dispatcher
 from duly.worker.isolation import Isolation
+from duly.worker.lanes import Lanes
 from duly.worker.logs import event
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.refusals import is_refusal
 from duly.worker.shares import Shares
 from duly.worker.source import AnyDelivery, Source
 from duly.worker.timers import Timers
-from duly.worker.watcher import Watcher
+from duly.worker.watcher import Bundle, Watcher
 
 _LOG: Final = logging.getLogger("duly.worker")
 
@@ -43,6 +49,9 @@ _TAKE_EVERY: Final = 0.005
 _FULL_FOR_LONG: Final = 0.1
 """Seconds after which a worker that stays full passes its due times to other workers."""
 
+_SLOW_PAUSE: Final = 1.0
+"""Seconds for which the queues of a node that does not answer are not candidates."""
+
 _REFUSED_PAUSE: Final = 5.0
 """Seconds before the next claim of a queue whose claim the server refused."""
 
@@ -55,19 +64,27 @@ class Refused(Exception):
 
 
 class Fetcher:
-    """Makes one claim at a time, over all queues. A full worker neither claims nor begins to watch queues."""
+    """Makes one claim at a time for each node: one server has one. A full worker does not begin to watch queues."""
 
     def __init__(
         self,
         dispatchers: Mapping[QueueRuntime, Dispatcher],
         pool: int | None,
         on_dead: Callable[[QueueRuntime, Sequence[str]], None],
+        prepare: Callable[[Source], Awaitable[None]] | None = None,
     ) -> None:
+        """Take `prepare`, which is awaited before the first claim of each group."""
         self._dispatchers = dispatchers
         self._sources = [runtime.source for runtime in dispatchers]
+        self._is_spread = bool(self._sources[0].link.is_spread)
         self._pool = pool
         """Handlers at once over all queues. None: only the limits of each queue hold."""
         self._on_dead = on_dead
+        self._prepare = prepare
+        self._unprepared = {source for source in self._sources if source.wake_state is not None and prepare is not None}
+        self._lanes = Lanes(is_spread=self._is_spread, on_end=self.notify_change)
+        self._claims: dict[Source, Claim] = {}
+        """Claims in progress. On one server, none while the next one is chosen."""
         self._ready: Shares[Source] = Shares()
         """Sources to claim from as soon as the pool has room."""
         self._full: set[Source] = set()
@@ -82,8 +99,8 @@ class Fetcher:
         self._watcher = Watcher(self._sources, self.notify_change)
         self._full_since: float | None = None
         self._take_at = 0.0
-        self._fails = 0
-        """Consecutive claims that did not reach the server."""
+        self._fails: Counter[Node | None] = Counter()
+        """Consecutive claims that did not reach each node."""
         self._refused: set[Source] | None = set()
         """Sources whose claims the server has refused so far. None: a claim has succeeded."""
         self._is_stopping = False
@@ -115,43 +132,95 @@ class Fetcher:
 
     async def run(self) -> None:
         """Work until stopped. Raises Refused when the server denies every queue from the beginning."""
-        while not self._is_stopping:
-            now = time.monotonic()
-            self._note_woken()
-            self._note_due(now)
-            if self._full_since is not None and not self._is_full(now):
-                await self._check_other_queues(now)
-            next_claim = self._next_claim(now)
-            if next_claim is None:
-                await self._wait(now)
-            else:
-                await self._claim(*next_claim)
-                await asyncio.sleep(0)  # handlers first, then the next block or claim
-                await self._keep_watching()
+        try:
+            while not self._is_stopping:
+                self._lanes.raise_error()
+                now = time.monotonic()
+                self._note_woken()
+                self._note_due(now)
+                if self._full_since is not None and not self._is_full(now):
+                    await self._check_other_queues(now)
+                claim = self._next_claim(now)
+                if claim is None:
+                    await self._wait(now)
+                else:
+                    self._claims[claim.source] = claim
+                    await self._lanes.run(claim.node, self._claim, claim)
+                    await asyncio.sleep(0)  # handlers first, then the next block or claim
+                    await self._keep_watching()
+            while self._claims:  # their messages are released
+                await self._sleep(None)
+                self._lanes.raise_error()
+        except asyncio.CancelledError:
+            self._lanes.cancel()
+            raise
 
     async def aclose(self) -> None:
         """End. Pass on wake tokens and timers, so that another worker claims from these queues."""
-        timers = [source for source in self._sources if source.is_watched and source.has_timer]
-        for source in dict.fromkeys([*self._pending_wakeups, *timers, *await self._watcher.aclose()]):
+        for bundle in self._watcher.bundles:
+            await self._lanes.run(bundle.node, self._leave, bundle)
+        await self._lanes.join()
+
+    async def _leave(self, bundle: Bundle) -> None:
+        """Stop watching first: the own blocking call would take the wake tokens that are passed on."""
+        kept = [source for source in bundle.sources if source in self._pending_wakeups]
+        kept += [source for source in bundle.sources if source.is_watched and source.has_timer]
+        for source in dict.fromkeys([*kept, *await self._watcher.leave(bundle)]):
             await self._pass_wake_token_on(source)
+
+    def cut_off(self) -> None:
+        """Wait for no more answers."""
+        self._lanes.cancel()
 
     # Choosing the next claim
 
-    def _next_claim(self, now: float) -> tuple[Source, int, Suspects] | None:
+    def _next_claim(self, now: float) -> Claim | None:
         """Choose a source, the number of messages to claim, and whether suspects may be among them."""
-        suspects = self._isolation.allows(now, self._holds_any())
+        if self._is_spread:
+            if any(claim.suspects == "alone" and not claim.is_slow(now) for claim in self._claims.values()):
+                return None  # it may bring a suspect
+            if self._isolation.is_clearing and self._lacks_node(now):
+                self._isolation.give_up(now)
+        suspects = self._isolation.allows(now, self._holds_any() or bool(self._claims))
         if suspects is None:
             return None
-        calls = self._pool_room()
-        while (source := self._ready.first() if calls else self._open_batch_source()) is not None:
+        calls = self._pool_room(now)
+        while (source := self._candidate(calls, now)) is not None:
             runtime = source.runtime
             room = runtime.room
             if room > 0:
                 part = self._ready.part_of(source, calls) if calls else 0
                 most = room if self._pool is None else part * runtime.per_slot + runtime.batch_space
-                return source, min(room, most, _MAX_CLAIM), suspects
+                return Claim(source, min(room, most, _MAX_CLAIM), suspects, part)
             self._note_full(source)
         return None
+
+    def _candidate(self, calls: int, now: float) -> Source | None:
+        """Choose a source whose node has no claim in progress. `calls` is the room of the pool."""
+        if not calls:
+            return self._open_batch_source()
+        source = self._ready.first()
+        if not self._is_spread:
+            return source
+        while source is not None and self._lanes.is_slow(source.node, now):
+            self._ready.remove(source)  # the others share the room
+            self._timers.set(source, now + _SLOW_PAUSE)
+            source = self._ready.first()
+        if source is None or self._is_free(source):
+            return source
+        return self._ready.first_of(filter(self._is_free, self._ready))
+
+    def _is_free(self, source: Source) -> bool:
+        """Return whether a claim from a source would not have to wait for its node."""
+        return source not in self._claims and not self._lanes.is_busy(source.node)
+
+    def _lacks_node(self, now: float) -> bool:
+        """Return whether a node does not answer. Its messages are not finished soon, so no suspect can run alone."""
+        if not self._is_spread:
+            return False
+        return self._lanes.has_slow(now) or any(
+            runtime.source.held and runtime.source.is_down for runtime in self._active
+        )
 
     def _holds_any(self) -> int:
         """Return whether any message would count a crash if this process died now."""
@@ -160,7 +229,20 @@ class Fetcher:
             runtime.excess_since = None
         return any(runtime.source.held for runtime in self._active)
 
-    def _pool_room(self) -> int:
+    def _pool_room(self, now: float) -> int:
+        """Count the handler calls that neither a message nor a claim in progress needs.
+
+        A slow claim does not count: it would keep the pool from the queues of other nodes. If it brings messages after
+        all, those without room are released.
+        """
+        if self._pool is None:
+            return _MAX_CLAIM
+        free = self._free_calls()
+        if self._claims:
+            free -= sum(claim.calls for claim in self._claims.values() if not claim.is_slow(now))
+        return max(free, 0)
+
+    def _free_calls(self) -> int:
         """Count the handler calls that are free in the pool, or could be claimed ahead.
 
         With several queues nothing is claimed ahead. Each queue has its own slots, so messages that wait for one queue
@@ -174,7 +256,8 @@ class Fetcher:
 
     def _open_batch_source(self) -> Source | None:
         """Choose a source whose batch is not full yet. Its messages need no room in the pool."""
-        return self._ready.first_of(runtime.source for runtime in self._active if runtime.batch_space > 0)
+        sources = (runtime.source for runtime in self._active if runtime.batch_space > 0)
+        return self._ready.first_of(filter(self._is_free, sources) if self._is_spread else sources)
 
     def _note_full(self, source: Source) -> None:
         """Claim from a source as soon as its handlers have room."""
@@ -197,6 +280,9 @@ class Fetcher:
             self._note_wake_token(source)
 
     def _note_wake_token(self, source: Source) -> None:
+        if source in self._claims:
+            self._claims[source].is_woken = True
+            return
         if source.wake_state is not None:
             source.wake_state.is_woken = True
         else:
@@ -212,41 +298,58 @@ class Fetcher:
 
     # Claiming
 
-    async def _claim(self, source: Source, limit: int, suspects: Suspects) -> None:
-        runtime = source.runtime
-        asked_at = time.monotonic()
-        call = source.claim_call(limit, then="stay", suspects=suspects)
+    async def _claim(self, claim: Claim) -> None:
         try:
-            claimed = await source.link.run_claim(call)
+            claimed = await self._answer_to(claim)
+            if claimed is not None:
+                await self._take(claim, claimed)
+        finally:
+            self._note_answered(claim)
+        if claimed is not None and claimed.schedules:
+            await self._fire(claim.source, claimed.now, claimed.schedules)
+
+    async def _answer_to(self, claim: Claim) -> Claimed | None:
+        """Carry out a claim, and plan the next one. None: it failed."""
+        source, runtime = claim.source, claim.source.runtime
+        try:
+            if source in self._unprepared and self._prepare is not None:
+                await self._prepare(source)
+                self._unprepared.discard(source)
+            call = source.claim_call(claim.limit, then="stay", suspects=claim.suspects)
+            claimed: Claimed = await source.link.run_claim(call)
         except Unavailable as error:
-            self._note_unavailable(source, error)
-            return
+            self._note_unavailable(claim, error)
+            return None
         except DulyError as error:
             event(_LOG, logging.ERROR, "claim.failed", queue=runtime.name, error=str(error))
             self._postpone(source, _REFUSED_PAUSE)
             self._note_refusal(source, error)
-            return
+            return None
         self._refused = None
         now = source.polled_at = time.monotonic()
-        self._fails = 0
+        self._fails[claim.node] = 0
         self._pending_wakeups.pop(source, None)
-        runtime.pace.learn(runtime.handled, asked_at, now)
-        self._plan(source, claimed, limit, now)
-        await self._take(source, claimed, suspects, asked_at)
-        if due := claimed.schedules:
-            await self._fire(source, claimed.now, due)
+        runtime.pace.learn(runtime.handled, claim.asked_at, now)
+        self._plan(source, claimed, claim.limit, now)
+        return claimed
+
+    def _note_answered(self, claim: Claim) -> None:
+        """Let other claims begin. Claim again if the source has woken since."""
+        if self._claims.pop(claim.source, None) is not None and claim.is_woken:
+            self._note_wake_token(claim.source)
 
     async def _fire(self, source: Source, now: int, due: Sequence[tuple[str, bytes]]) -> None:
         """Send the messages of due schedules, and claim from the source again if there were any."""
         if not self._is_stopping and await source.fire(now, due):
             self._make_ready(source)
 
-    def _note_unavailable(self, source: Source, error: Unavailable) -> None:
+    def _note_unavailable(self, claim: Claim, error: Unavailable) -> None:
         """Retry soon. The link has logged the outage, unless an embedded server could not be started."""
-        if not self._fails and not source.link.is_down:
+        source, fails = claim.source, self._fails[claim.node]
+        if not fails and not source.is_down:
             event(_LOG, logging.ERROR, "claim.failed", queue=source.runtime.name, error=str(error))
-        self._postpone(source, patience.backoff(self._fails, random.random))
-        self._fails += 1
+        self._postpone(source, patience.backoff(fails, random.random))
+        self._fails[claim.node] = fails + 1
 
     def _note_refusal(self, source: Source, error: DulyError) -> None:
         """Raise Refused if no claim has ever succeeded: the password is wrong, or the server evicts keys.
@@ -273,6 +376,9 @@ class Fetcher:
         source.is_watched = not is_cut_short and not claimed.passed_over
         self._watcher.note_claim(source)
         self._ready.remove(source)
+        if self._is_spread:  # the state may have changed during the claim
+            self._timers.cancel(source)
+            self._full.discard(source)
         if is_cut_short:
             source.fruitless = 0
             self._ready.add(source)
@@ -286,25 +392,51 @@ class Fetcher:
             # A suspect leaves a wake token behind that would wake this worker at once, so it polls by the clock.
             self._timers.set(source, now + (min(pause, _SUSPECT_POLL) if claimed.passed_over else pause))
 
-    async def _take(self, source: Source, claimed: Claimed, suspects: Suspects, asked_at: float) -> None:
-        runtime = source.runtime
+    async def _take(self, claim: Claim, claimed: Claimed) -> None:
+        """Hold the claimed messages, and dispatch them."""
+        source, runtime = claim.source, claim.source.runtime
         if claimed.reclaimed:
             self._note_reclaimed(runtime, claimed)
+        fitting = self._fitting(claim)
         deliveries = runtime.take(claimed)
         if deliveries:
             self._active[runtime] = None
-            await self._confirm(source, deliveries, asked_at)
-        is_alone = suspects == "alone" and len(deliveries) == 1 and runtime.is_suspect(deliveries[0])
-        now, has_passed_over = time.monotonic(), claimed.passed_over
-        if suspects == "alone":
-            self._isolation.took(now, runtime.lease, is_suspect=is_alone, has_passed_over=has_passed_over)
-        elif has_passed_over:
-            self._isolation.passed_over(now, runtime.lease)
-        if deliveries and self._is_stopping:
-            self._dispatchers[runtime].release(deliveries)
-        elif deliveries:
+            await self._confirm(source, deliveries, claim.asked_at)
+        self._note_answered(claim)
+        is_alone = claim.suspects == "alone" and len(deliveries) == 1 and runtime.is_suspect(deliveries[0])
+        has_others = self._is_spread and self._has_others(source, len(deliveries))
+        has_passed_over = claimed.passed_over or (is_alone and has_others)
+        self._note_suspects(claim, is_alone=is_alone, has_others=has_others, has_passed_over=has_passed_over)
+        if is_alone and has_others:
+            fitting = 0  # others were claimed while this claim was slow
+        if fitting < len(deliveries) or self._is_stopping:
+            excess = deliveries if self._is_stopping else deliveries[fitting:]
+            self._dispatchers[runtime].release(excess)
+            deliveries = deliveries[: -len(excess)]
+        if deliveries:
             self._ready.took(source, len(deliveries))
             self._dispatchers[runtime].dispatch(deliveries, alone=is_alone)
+
+    def _fitting(self, claim: Claim) -> int:
+        """Return how many messages of a claim there is room for. A slow claim has lost its room."""
+        if self._pool is None or not self._is_spread or not claim.is_slow(time.monotonic()):
+            return claim.limit
+        runtime = claim.source.runtime
+        return self._pool_room(time.monotonic()) * runtime.per_slot + runtime.batch_space
+
+    def _has_others(self, source: Source, claimed: int) -> bool:
+        """Return whether this worker holds or claims more than the messages that were just claimed."""
+        if self._claims or len(source.held) > claimed:
+            return True
+        return any(runtime.source.held for runtime in self._active if runtime.source is not source)
+
+    def _note_suspects(self, claim: Claim, *, is_alone: bool, has_others: bool, has_passed_over: bool) -> None:
+        """Note what a claim has shown about suspects."""
+        now, lease = time.monotonic(), claim.source.runtime.lease
+        if claim.suspects == "alone" and not has_others:
+            self._isolation.took(now, lease, is_suspect=is_alone, has_passed_over=has_passed_over)
+        elif has_passed_over and not self._lacks_node(now):
+            self._isolation.passed_over(now, lease)
 
     async def _confirm(self, source: Source, deliveries: list[AnyDelivery], leased_at: float) -> None:
         """Renew new leases, and mark those that were lost, if the queue was renewed after the claim was sent.
@@ -352,13 +484,9 @@ class Fetcher:
             self._full_since = None
             self._watcher.note_rested(now)
         if not self._watcher.is_complete:
-            for source in await self._watch_more(is_full=is_full):
-                self._note_wake_token(source)
-                self.notify_change()
+            await self._watch_more(now, is_full=is_full)
         if not is_full and self._watcher.check_at <= now:
-            for source in await self._watcher.missed(now):
-                self._make_ready(source)
-                self.notify_change()
+            await self._poll_idle_queues(now)
 
     async def _check_other_queues(self, now: float) -> None:
         """Find other queues that have messages, before a backlog takes the room of a worker that is mostly full.
@@ -367,25 +495,57 @@ class Fetcher:
         """
         if now >= self._take_at and not self._watcher.is_complete:
             self._take_at = now + _TAKE_EVERY
-            for source in await self._watcher.take(self._pool_room()):
-                self._note_wake_token(source)
+            if (bundle := self._watcher.bundle_to_take()) is not None:
+                await self._lanes.run(bundle.node, self._take_tokens, bundle)
         if now >= self._watcher.check_at:
-            for source in await self._watcher.missed(now):
-                self._make_ready(source)
+            await self._poll_idle_queues(now)
 
-    async def _watch_more(self, *, is_full: bool) -> list[Source]:
+    async def _watch_more(self, now: float, *, is_full: bool) -> None:
         """Watch all sources that have room. In a full pool these are groups, and sources whose batch is not full."""
         if is_full:
-            is_closed = self._isolation.allows(time.monotonic(), self._holds_any()) is None
+            is_closed = self._isolation.allows(now, self._holds_any()) is None
             open_batches = [runtime.source for runtime in self._active if runtime.batch_space > 0 and not is_closed]
-            await self._watcher.watch_groups()
-            return await self._watcher.watch_some(open_batches)
+            for bundle in self._watcher.groups_to_watch():
+                await self._lanes.run(bundle.node, self._watch, bundle, 0)
+            for bundle, some in self._watcher.parts_to_watch(open_batches).items():
+                await self._lanes.run(bundle.node, self._watch_some, bundle, some)
+            return
         unclaimed = sum(source in self._ready for source in self._pending_wakeups)
-        return await self._watcher.watch_all(min(self._pool_room(), _MAX_WAKE_TOKENS - unclaimed))
+        left = min(self._pool_room(now), _MAX_WAKE_TOKENS - unclaimed)
+        for bundle in self._watcher.incomplete():
+            if left <= 0:
+                break
+            if self._watcher.may_watch(bundle):
+                left -= await self._lanes.run(bundle.node, self._watch, bundle, left) or 0
+
+    async def _poll_idle_queues(self, now: float) -> None:
+        for bundle in self._watcher.due(now):
+            await self._lanes.run(bundle.node, self._poll, bundle)
+
+    async def _watch(self, bundle: Bundle, limit: int) -> int:
+        """Watch a bundle. Return the number of wake tokens that were there already."""
+        return self._note_wake_tokens(await self._watcher.watch(bundle, limit))
+
+    async def _watch_some(self, bundle: Bundle, some: Sequence[Source]) -> None:
+        self._note_wake_tokens(await self._watcher.watch_some(bundle, some))
+
+    async def _take_tokens(self, bundle: Bundle) -> None:
+        self._note_wake_tokens(await self._watcher.take(bundle, self._pool_room(time.monotonic())))
+
+    async def _poll(self, bundle: Bundle) -> None:
+        for source in await self._watcher.missed(bundle):
+            self._make_ready(source)
+            self.notify_change()
+
+    def _note_wake_tokens(self, sources: Sequence[Source]) -> int:
+        for source in sources:
+            self._note_wake_token(source)
+            self.notify_change()
+        return len(sources)
 
     def _is_full(self, now: float) -> bool:
-        """Return whether no message of any queue could be claimed."""
-        return not self._pool_room() or self._isolation.allows(now, self._holds_any()) is None
+        """Return whether no message of any queue could be claimed, even if the claims in progress bring none."""
+        return not self._free_calls() or self._isolation.allows(now, self._holds_any()) is None
 
     async def _pass_wakeups_on(self, *, is_full: bool) -> None:
         """Pass wake tokens to other workers, for queues that this one has no room for."""
@@ -405,7 +565,7 @@ class Fetcher:
 
     def _next_check(self, now: float) -> float | None:
         """Return when to check again without a wake-up."""
-        times = [self._isolation.changes_at(), self._timers.next_at()]
+        times = [self._isolation.changes_at(), self._timers.next_at(), self._lanes.slow_at(now)]
         for runtime in self._active:
             if runtime.excess_since is not None:
                 times.append(runtime.excess_since + _EXCESS_AFTER)
@@ -436,10 +596,10 @@ class Fetcher:
             self._make_ready(source)
         else:
             self._note_full(source)
-        if source.has_timer:
-            await self._pass_wake_token_on(source)
-            source.has_timer = False
+        has_timer, source.has_timer = source.has_timer, False
         self._pending_wakeups.pop(source, None)
+        if has_timer:
+            await self._lanes.run(source.node, self._pass_wake_token_on, source)
 
     async def _pass_wake_token_on(self, source: Source) -> None:
         """Leave a wake token if the queue has messages: another worker claims, and keeps the due times."""

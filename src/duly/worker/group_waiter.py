@@ -22,7 +22,7 @@ class GroupWaiter:
         self._sources = list(sources)
         self.rested_at: float = math.inf
         """When the next group that rests is to be watched again."""
-        self._block = BlockingCall(link, on_change)
+        self._block = BlockingCall(link, sources[0].keys, on_change)
         self._asked: dict[bytes, EntryId] = {}
         """The streams of the pending call, and the ids that it waits behind."""
 

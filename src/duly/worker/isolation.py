@@ -37,6 +37,15 @@ class Isolation:
         """Whether a suspect runs."""
         return self._state is _State.ALONE
 
+    @property
+    def is_clearing(self) -> bool:
+        """Whether no message is claimed until all messages that are held are finished."""
+        return self._state is _State.CLEARING
+
+    def give_up(self, now: float) -> None:
+        """Claim other messages for a while: a node does not answer, so its messages are not finished soon."""
+        self._rest(now)
+
     def allows(self, now: float, held: int) -> Suspects | None:
         """Return which messages a claim may take while `held` messages are held. None: no claim is allowed."""
         if not held:

@@ -1,6 +1,7 @@
 """Sends the heartbeats of a worker, tidies its queues and topics, and checks the server, all in the background.
 
-Before the first claim, it creates the groups that the app has handlers for.
+Before the first claim, it creates the groups that the app has handlers for. On a cluster, the chores of one node wait
+only for each other.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any, Final
@@ -17,11 +18,13 @@ from typing import Any, Final
 from duly._async.group import AsyncGroup
 from duly._core import ops, topic_ops
 from duly._core.call import Call
-from duly._core.keys import RegistryKeys
+from duly._core.keys import GroupKeys, QueueKeys, RegistryKeys
 from duly._core.registry import Info, written_info
 from duly.errors import DulyError, Unavailable
+from duly.worker.lanes import Lanes
 from duly.worker.logs import event
 from duly.worker.queue_runtime import QueueRuntime
+from duly.worker.source import Source
 
 _LOG: Final = logging.getLogger("duly.worker")
 
@@ -37,8 +40,11 @@ _TIDY_STEPS: Final = 20
 """Steps per queue or topic and round. The next round continues."""
 
 
+Chore = Callable[..., Awaitable[None]]
+
+
 class Janitor:
-    """One task for all queues of a worker."""
+    """One task for all queues of a worker, and on a cluster one for each node that has something to do."""
 
     def __init__(
         self, runtimes: Sequence[QueueRuntime], groups: Sequence[AsyncGroup], namespace: str, concurrency: int
@@ -46,6 +52,7 @@ class Janitor:
         """Take the queues of this worker, and all groups that have handlers, even if other workers serve them."""
         self._runtimes = runtimes
         self._link: Any = runtimes[0].source.link
+        self._lanes = self._new_lanes()
         self._keys = RegistryKeys(namespace)
         self._concurrency = concurrency
         self._started_at = datetime.now(UTC)
@@ -55,26 +62,51 @@ class Janitor:
         self._tidy_calls = _tidy_calls(runtimes)
         self._missing_groups = {group.label: group for group in groups}
         self._check_server_at = now + _CHECK_EVERY
-        self._create_groups_at = now + _TIDY_EVERY
-        """When to try again to create the missing groups."""
+        self._create_groups_at = now if self._link.is_spread else now + _TIDY_EVERY
+        """When to create the missing groups, or to try again."""
         self._tidy_at = {name: now + random.uniform(0, _TIDY_EVERY) for name in self._tidy_calls}  # noqa: S311
 
+    def _new_lanes(self) -> Lanes:
+        return Lanes(is_spread=bool(self._link.is_spread), on_end=lambda: None)
+
     async def run(self) -> None:
-        """Work until cancelled. A step that fails is retried in the next round."""
-        while True:
-            try:
-                await self._send_heartbeat()
-                await self._tidy_due()
-                if self._check_server_at <= time.monotonic():
-                    self._check_server_at = time.monotonic() + _CHECK_EVERY
-                    await self._link.check_eviction()
-                if self._missing_groups and self._create_groups_at <= time.monotonic():
-                    await self.create_groups()
-            except Unavailable:  # the link has logged it
-                pass
-            except DulyError as error:
-                event(_LOG, logging.WARNING, "janitor.failed", error=str(error))
-            await asyncio.sleep(_HEARTBEAT_EVERY)
+        """Work until cancelled. A chore that fails is retried in the next round."""
+        try:
+            while True:
+                self._lanes.raise_error()
+                await self._begin_chores(time.monotonic())
+                await asyncio.sleep(_HEARTBEAT_EVERY)
+        except asyncio.CancelledError:
+            self._lanes.cancel()
+            raise
+
+    async def _begin_chores(self, now: float) -> None:
+        """Begin the chores that are due. On one server, this returns when they have ended."""
+        await self._begin(self._keys, self._send_heartbeat)
+        for name in [name for name, due in self._tidy_at.items() if due <= now]:
+            self._tidy_at[name] = time.monotonic() + _TIDY_EVERY
+            await self._begin(self._tidy_calls[name].keys, self._tidy, name)
+        if self._check_server_at <= now:
+            self._check_server_at = now + _CHECK_EVERY
+            await self._lanes.run("every node", self._attempt, (self._link.check_eviction, ()))
+        if self._missing_groups and self._create_groups_at <= now:
+            self._create_groups_at = now + _TIDY_EVERY
+            for label, group in list(self._missing_groups.items()):
+                await self._begin(group._keys, self._create_group, label)
+
+    async def _begin(self, keys: QueueKeys, chore: Chore, *names: str) -> None:
+        """Carry out a chore. On a cluster, the node of the keys does it after its other chores, and this returns."""
+        await self._lanes.run(self._link.node_of(keys), self._attempt, (chore, names))
+
+    async def _attempt(self, chore_and_names: tuple[Chore, Sequence[str]]) -> None:
+        chore, names = chore_and_names
+        try:
+            await chore(*names)
+        except Unavailable:  # the link has logged it
+            pass
+        except DulyError as error:  # the other chores are still done
+            about: dict[str, Any] = {"queue": names[0]} if names else {}
+            event(_LOG, logging.WARNING, "janitor.failed", **about, error=str(error))
 
     async def create_groups(self) -> None:
         """Create the groups that do not exist, and wait as long as the server is unavailable. Retry refused ones later.
@@ -83,22 +115,43 @@ class Janitor:
         a group that is created after that would never receive them.
         """
         self._create_groups_at = time.monotonic() + _TIDY_EVERY
-        for label, group in list(self._missing_groups.items()):
-            try:
-                await self._link.run_on(topic_ops.seek(group._keys, group._start, makes=True))
-            except DulyError as error:
-                event(_LOG, logging.WARNING, "janitor.failed", queue=label, error=str(error))
-            else:
-                self._missing_groups.pop(label, None)
+        for label in list(self._missing_groups):
+            await self._create_group(label)
+
+    async def create_groups_beside(self, source: Source) -> None:
+        """Like `create_groups`, for the groups of one topic: that of a group which is about to be claimed from."""
+        if isinstance(source.keys, GroupKeys):
+            topic = source.keys.topic.prefix
+            for label in [label for label, group in self._missing_groups.items() if group._keys.topic.prefix == topic]:
+                await self._create_group(label)
+
+    async def _create_group(self, label: str) -> None:
+        group = self._missing_groups.get(label)
+        if group is None:
+            return
+        try:
+            await self._link.run_on(topic_ops.seek(group._keys, group._start, makes=True))
+        except DulyError as error:
+            event(_LOG, logging.WARNING, "janitor.failed", queue=label, error=str(error))
+        else:
+            self._missing_groups.pop(label, None)
 
     async def depart(self) -> None:
         """Remove the worker from the registry. A pending heartbeat ends first, and no other follows."""
         self._has_departed = True
+        lanes = self._new_lanes()
+        await lanes.run(self._link.node_of(self._keys), self._leave_registry, self._keys)
+        for runtime in self._runtimes:
+            if isinstance(runtime.queue, AsyncGroup):
+                await lanes.run(runtime.source.node, self._leave_group, runtime.queue)
+        await lanes.join()
+
+    async def _leave_registry(self, keys: RegistryKeys) -> None:
         async with self._registry_lock:
-            await self._link.run_now(ops.depart(self._keys, self._link.consumer))
-            for runtime in self._runtimes:
-                if isinstance(runtime.queue, AsyncGroup):
-                    await self._link.run_now(topic_ops.leave_group(runtime.queue._keys, self._link.consumer))
+            await self._link.run_now(ops.depart(keys, self._link.consumer))
+
+    async def _leave_group(self, group: AsyncGroup) -> None:
+        await self._link.run_now(topic_ops.leave_group(group._keys, self._link.consumer))
 
     async def _send_heartbeat(self) -> None:
         now = time.monotonic()
@@ -112,26 +165,16 @@ class Janitor:
             started_at=self._started_at,
             last_poll=now - max(runtime.source.polled_at for runtime in self._runtimes),
             version=_version(),
+            rolled_back=self._link.rolled_back,
         )
         async with self._registry_lock:
             if not self._has_departed:
                 await self._link.run_on(ops.beat(self._keys, self._link.consumer, written_info(info), _FORGET_AFTER))
 
-    async def _tidy_due(self) -> None:
-        for name, due in self._tidy_at.items():
-            if due <= time.monotonic():
-                self._tidy_at[name] = time.monotonic() + _TIDY_EVERY
-                try:
-                    await self._tidy(self._tidy_calls[name])
-                except Unavailable:
-                    raise
-                except DulyError as error:  # the other queues are still tidied
-                    event(_LOG, logging.WARNING, "janitor.failed", queue=name, error=str(error))
-
-    async def _tidy(self, call: Call[bool]) -> None:
+    async def _tidy(self, name: str) -> None:
         """Remove expired messages and records, in bounded steps."""
         for _ in range(_TIDY_STEPS):
-            if not await self._link.run_on(call):
+            if not await self._link.run_on(self._tidy_calls[name]):
                 break
 
 

@@ -27,7 +27,7 @@ class QueueWaiter:
 
     def __init__(self, link: AsyncLink, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
         self._link = link
-        self._block = BlockingCall(link, on_change)
+        self._block = BlockingCall(link, sources[0].keys, on_change)
         self._sources = list(sources)
         self._first = 0
         """The position of the queue that is named first: it follows the one that was served last."""

@@ -1,6 +1,7 @@
 """Renews leases in its own thread, so that a handler which blocks the event loop keeps its lease.
 
-One script renews all leases of a queue at a third of their length, including messages that wait for a slot.
+One script renews all leases of a queue at a third of their length, including messages that wait for a slot. On a
+cluster, each node has its own thread for that, which ends when the queues of the node are renewed.
 """
 
 import logging
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from duly._core import ops, patience
 from duly._core.call import Call
+from duly._core.topology import Node
 from duly.errors import DulyError
 from duly.options import MAX_BATCH
 from duly.worker.logs import event
@@ -23,16 +25,20 @@ _LOG: Final = logging.getLogger("duly.worker")
 
 
 class Renewer:
-    """Renews until stopped. `on_lost` is called in the renewer's thread, with deliveries whose lease was lost."""
+    """Renews until stopped. `on_lost` is called in a thread of the renewer, with deliveries whose lease was lost."""
 
     def __init__(
         self,
         runtimes: Sequence[QueueRuntime],
-        run: Callable[[Call[Any]], Any],
+        run: Callable[[Call[Any], float], Any],
         on_lost: Callable[[QueueRuntime, Sequence[AnyDelivery]], None],
         settling: Callable[[QueueRuntime], Sequence[AnyDelivery]],
     ) -> None:
-        """Take `run`, which carries out a call, and `settling`, which returns deliveries that are being settled."""
+        """Take `run`, which carries out a call within some seconds, and `settling`.
+
+        `settling` returns the deliveries that are being settled.
+        """
+        self._is_spread = bool(runtimes[0].source.link.is_spread)
         now = time.monotonic()
         self._renewals: Timers[QueueRuntime] = Timers()
         for runtime in runtimes:
@@ -42,7 +48,11 @@ class Renewer:
         self._run = run
         self._on_lost = on_lost
         self._settling = settling
-        self._is_stopping = threading.Event()
+        self._changed = threading.Condition()
+        """Guards the next three."""
+        self._is_stopping = False
+        self._rounds: dict[Node | None, list[QueueRuntime]] = {}
+        """The nodes that have a thread, and the queues that it has not renewed yet."""
         self._thread = threading.Thread(target=self._work, name="duly-renewer", daemon=True)
 
     def start(self) -> None:
@@ -51,29 +61,72 @@ class Renewer:
 
     def stop(self) -> None:
         """Renew no more leases, and do not wait for a renewal that is in progress."""
-        self._is_stopping.set()
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify()
+
+    def renew_now(self) -> None:
+        """Renew all leases: after a roll-back, a handler should know soon that its lease was lost."""
+        now = time.monotonic()
+        with self._changed:
+            for runtime in self._runtime_limits:
+                self._renewals.set(runtime, now)
+            self._changed.notify()
 
     def _work(self) -> None:
-        while not self._is_stopping.wait(self._seconds_left()):
-            for runtime in self._renewals.due(time.monotonic()):
-                if not self._is_stopping.is_set():
-                    self._renewals.set(runtime, self._renew(runtime))
+        while (due := self._wait_for_due()) is not None:
+            for runtime in due:
+                held = _held_of(runtime)
+                if held and self._is_spread:
+                    self._add_to_round(runtime)
+                elif not self._is_stopping:
+                    self._plan(runtime, self._renew(runtime, held))
 
-    def _seconds_left(self) -> float:
-        """Return the seconds until the next renewal."""
-        renew_at = self._renewals.next_at()
-        return 0.0 if renew_at is None else max(renew_at - time.monotonic(), 0.0)
+    def _wait_for_due(self) -> list[QueueRuntime] | None:
+        """Wait until leases are to be renewed, and return their queues. None: the renewer was stopped."""
+        with self._changed:
+            while not self._is_stopping:
+                if due := self._renewals.due(time.monotonic()):
+                    return due
+                renew_at = self._renewals.next_at()
+                self._changed.wait(None if renew_at is None else max(renew_at - time.monotonic(), 0.0))
+        return None
 
-    def _renew(self, runtime: QueueRuntime) -> float:
+    def _plan(self, runtime: QueueRuntime, renew_at: float) -> None:
+        with self._changed:
+            self._renewals.set(runtime, renew_at)
+            self._changed.notify()
+
+    def _add_to_round(self, runtime: QueueRuntime) -> None:
+        """Renew the leases of a queue in the thread of its node."""
+        node = runtime.source.node
+        with self._changed:
+            has_thread = node in self._rounds
+            self._rounds.setdefault(node, []).append(runtime)
+        if not has_thread:
+            threading.Thread(target=self._renew_round, args=(node,), name="duly-renewer-of-node", daemon=True).start()
+
+    def _renew_round(self, node: Node | None) -> None:
+        while (runtime := self._next_of_round(node)) is not None:
+            self._plan(runtime, self._renew(runtime, _held_of(runtime)))
+
+    def _next_of_round(self, node: Node | None) -> QueueRuntime | None:
+        with self._changed:
+            waiting = self._rounds[node]
+            if waiting and not self._is_stopping:
+                return waiting.pop(0)
+            del self._rounds[node]
+            return None
+
+    def _renew(self, runtime: QueueRuntime, held: list[AnyDelivery]) -> float:
         """Renew all leases of a queue, and return when to renew them again."""
         began = time.monotonic()
-        held = [delivery for delivery in list(runtime.source.held) if not delivery.is_settled and not delivery.lost]
         renewed, lost = self._runtime_limits[runtime].split(held, began)
         try:
             for first in range(0, len(renewed), MAX_BATCH):
                 lost += self._extend(runtime, renewed[first : first + MAX_BATCH])
         except DulyError as error:  # retry soon: it is unknown how long the leases still last
-            if self._is_stopping.is_set():
+            if self._is_stopping:
                 return began
             if runtime not in self._failing:  # one line per outage
                 self._failing.add(runtime)
@@ -87,7 +140,8 @@ class Renewer:
 
     def _extend(self, runtime: QueueRuntime, deliveries: list[AnyDelivery]) -> list[AnyDelivery]:
         leases = [(delivery, runtime.lease) for delivery in deliveries]
-        positions: list[int] = self._run(ops.extend(runtime.source.keys, leases, renews=True))
+        call = ops.extend(runtime.source.keys, leases, renews=True)
+        positions: list[int] = self._run(call, runtime.lease / 3)
         if not positions:
             return []
         settling = set(self._settling(runtime))  # first: a delivery that has left this list is settled
@@ -99,6 +153,11 @@ class Renewer:
             delivery.lost = True
             event(_LOG, logging.WARNING, "lease.lost", queue=runtime.name, id=delivery.id, attempt=delivery.attempt)
         self._on_lost(runtime, lost)
+
+
+def _held_of(runtime: QueueRuntime) -> list[AnyDelivery]:
+    """Return the messages whose leases are to be renewed."""
+    return [delivery for delivery in list(runtime.source.held) if not delivery.is_settled and not delivery.lost]
 
 
 def _is_settling(delivery: AnyDelivery) -> bool:

@@ -1,6 +1,7 @@
 """Sends the outcomes of messages to the server, many in one script, whenever the connection is free.
 
-Decisions collect while one call is in progress. So batches grow under load, and an idle worker settles at once.
+Decisions collect while one call is in progress. So batches grow under load, and an idle worker settles at once. On a
+cluster, each node has its own call in progress.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from duly._core.outcome_rules import ACK, Decision, described, is_failure, place
 from duly._core.settles import Row, Step, Way
 from duly.errors import DulyError, Unavailable
 from duly.options import MAX_BATCH, Retry
+from duly.worker.lanes import Lanes
 from duly.worker.logs import event
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.retry_summary import RetrySummary
@@ -44,15 +46,23 @@ class Settler:
     """Settles. `on_progress` is called when messages were settled or lost, `on_dead` with the ids of dead ones."""
 
     def __init__(
-        self, on_progress: Callable[[QueueRuntime], None], on_dead: Callable[[QueueRuntime, Sequence[str]], None]
+        self,
+        on_progress: Callable[[QueueRuntime], None],
+        on_dead: Callable[[QueueRuntime, Sequence[str]], None],
+        *,
+        is_spread: bool = False,
     ) -> None:
+        """Take `is_spread`: whether the queues are on several nodes."""
         self._on_progress = on_progress
         self._on_dead = on_dead
         self._retries = RetrySummary()
         self._runtimes: dict[QueueRuntime, None] = {}
         """Queues that have something to settle."""
+        self._in_progress: set[QueueRuntime] = set()
+        """Queues that are being settled. One call at a time for each, even if its slot moves to another node."""
         self._unsettled: defaultdict[QueueRuntime, Unsettled] = defaultdict(Unsettled)
         self._has_work = asyncio.Event()
+        self._lanes = Lanes(is_spread=is_spread, on_end=self._has_work.set)
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
@@ -110,20 +120,39 @@ class Settler:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        while True:
-            await self._has_work.wait()
-            self._has_work.clear()
-            while self._runtimes:
-                runtime = next(iter(self._runtimes))
+        try:
+            while True:
+                await self._has_work.wait()
+                self._has_work.clear()
+                self._lanes.raise_error()
+                while (runtime := self._next_runtime()) is not None:
+                    await self._lanes.run(runtime.source.node, self._settle, runtime)
+                if not self._runtimes and self._lanes.is_idle:
+                    self._is_idle.set()
+        except asyncio.CancelledError:
+            self._lanes.cancel()
+            raise
+
+    def _next_runtime(self) -> QueueRuntime | None:
+        """Choose the next queue to settle."""
+        for runtime in self._runtimes:
+            if runtime not in self._in_progress:
                 del self._runtimes[runtime]
-                await self._settle(runtime)
-            self._is_idle.set()
+                self._in_progress.add(runtime)
+                return runtime
+        return None
 
     async def flush(self) -> None:
         """Wait until all deliveries that were added are settled."""
         await self._is_idle.wait()
 
     async def _settle(self, runtime: QueueRuntime) -> None:
+        try:
+            await self._settle_all(runtime)
+        finally:
+            self._in_progress.discard(runtime)
+
+    async def _settle_all(self, runtime: QueueRuntime) -> None:
         unsettled = self._unsettled[runtime]
         acks, unsettled.acks = unsettled.acks, []
         for first in range(0, len(acks), MAX_BATCH):

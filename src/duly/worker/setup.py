@@ -82,9 +82,9 @@ class Setup:
         """The number of handlers that may run at the same time."""
         return self.pool or sum(runtime.slots for runtime in self.runtimes)
 
-    def run_in_thread(self, call: Call[Any]) -> Any:
-        """Run a call from a thread."""
-        return self.sync_app._link.run(call)
+    def run_in_thread(self, call: Call[Any], patience: float) -> Any:
+        """Run a call from a thread, and retry it for up to `patience` seconds."""
+        return self.sync_app._link.run(call, patience)
 
     # Start and end
 

@@ -13,6 +13,7 @@ from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys
 from duly._core.ops import Suspects, Then
 from duly._core.replies import Claimed
+from duly._core.topology import Node
 from duly._sync.delivery import Delivery
 from duly.worker.wake_state import WakeState
 
@@ -35,6 +36,7 @@ class Source:
         self.keys: QueueKeys = queue._keys
         self.wake_key: bytes = self.keys.key("wake")
         self.link: Any = queue._link
+        self._is_spread = bool(self.link.is_spread)
         self.held: set[AnyDelivery] = set()
         """Messages that are claimed and not settled. The renewer renews them."""
 
@@ -57,6 +59,16 @@ class Source:
         self.wake_state: WakeState | None = WakeState(self.keys) if isinstance(self.keys, GroupKeys) else None
         """For a group, whose members all wake for an entry. None: a queue, whose wake token goes to one consumer."""
         self.polled_at: float = time.monotonic()
+
+    @property
+    def node(self) -> Node | None:
+        """The node that serves it, as far as known. On one server None, for all sources. It changes with its slot."""
+        return self.link.node_of(self.keys) if self._is_spread else None
+
+    @property
+    def is_down(self) -> bool:
+        """Whether an outage of its node was logged that has not ended."""
+        return bool(self.link.is_down_at(self.keys))
 
     @property
     def wants_watch(self) -> bool:

@@ -151,15 +151,21 @@ class Worker:
         """Start to work. Handlers see the context variables that the hooks have set."""
         definitions = self._setup.definitions
         self._dead_hooks = DeadHooks(definitions)
-        self._settler = Settler(on_progress=self._on_progress, on_dead=self._dead_hooks.start)
+        self._is_spread = bool(self._async_app._link.is_spread)
+        self._settler = Settler(
+            on_progress=self._on_progress, on_dead=self._dead_hooks.start, is_spread=self._is_spread
+        )
         self._dispatchers = {
             runtime: Dispatcher(runtime, definitions.hooks, self._settler) for runtime in self._runtimes
         }
-        self._fetcher = Fetcher(self._dispatchers, self._setup.pool, self._dead_hooks.start)
         self._janitor = Janitor(self._runtimes, self._setup.groups, self._async_app.namespace, self._setup.concurrency)
+        prepare = self._janitor.create_groups_beside if self._is_spread else None
+        self._fetcher = Fetcher(self._dispatchers, self._setup.pool, self._dead_hooks.start, prepare)
         self._renewer = Renewer(
             self._runtimes, self._setup.run_in_thread, self._on_lost_in_thread, self._settler.settling
         )
+        if self._setup.app._address.kind != "memory":
+            self._async_app._link.connections.rollbacks.on_rolled_back = self._renewer.renew_now
         self._renewer.start()
         self._begin(self._settler.run())
         self._begin(self._janitor.run())
@@ -168,7 +174,8 @@ class Worker:
         event(_LOG, logging.INFO, "worker.started", queues=queues, id=self._async_app._link.consumer, pid=os.getpid())
 
     async def _fetch(self) -> None:
-        await self._janitor.create_groups()
+        if not self._is_spread:  # on a cluster, only the claims of a topic wait for its groups
+            await self._janitor.create_groups()
         try:
             await self._fetcher.run()
         except Refused as refused:
@@ -250,7 +257,7 @@ class Worker:
         await self._shut_down()
 
     def _has_connected(self) -> bool:
-        return self._setup.app._address.kind == "memory" or bool(self._async_app._link.connections.pool.is_checked)
+        return self._setup.app._address.kind == "memory" or bool(self._async_app._link.connections.is_connected)
 
     def _busy(self) -> int:
         return sum(runtime.busy for runtime in self._runtimes)
@@ -261,7 +268,7 @@ class Worker:
         Handlers have `seconds`. The server has only `settling` seconds, because it may be unavailable.
         """
         now = self._loop.time()
-        if self._async_app._link.is_down:
+        if any(runtime.source.is_down for runtime in self._runtimes):
             settling = min(settling, _FLUSH_TIMEOUT)
         handlers_end, server_ends = now + seconds, now + settling
         self._fetching.add_done_callback(lambda _: self._progress.set())
@@ -299,15 +306,35 @@ class Worker:
         self._renewer.stop()
         try:
             async with asyncio.timeout(_FLUSH_TIMEOUT):
-                await self._settler.flush()
-                if self.refusal is None:
-                    await self._fetcher.aclose()
-                    await self._janitor.depart()
+                await self._leave()
         except (TimeoutError, DulyError) as error:
             self.was_cut_off = self.was_cut_off or any(runtime.source.held for runtime in self._runtimes)
             event(_LOG, logging.WARNING, "worker.shutdown_incomplete", error=str(error) or "the server does not answer")
         for part in self._parts:
             part.cancel()
+        self._fetcher.cut_off()
         for dispatcher in self._dispatchers.values():
             await dispatcher.aclose()
         await self._dead_hooks.finish(_FLUSH_TIMEOUT)
+
+    async def _leave(self) -> None:
+        """Wait until everything is settled, pass wake tokens on, and leave the registry."""
+        if self._is_spread:
+            await self._leave_cluster()
+            return
+        await self._settler.flush()
+        if self.refusal is None:
+            await self._fetcher.aclose()
+            await self._janitor.depart()
+
+    async def _leave_cluster(self) -> None:
+        """Leave each node as far as it answers: one that does not must not use up the time of the others."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FLUSH_TIMEOUT / 2):
+                await self._settler.flush()
+        if self.refusal is None:
+            ends = await asyncio.gather(self._fetcher.aclose(), self._janitor.depart(), return_exceptions=True)
+            for error in ends:
+                if error is not None:
+                    raise error
+        await self._settler.flush()

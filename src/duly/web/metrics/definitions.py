@@ -211,6 +211,12 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Messages that it handled since it started, as of its last heartbeat.",
         _of_workers("handled"),
     ),
+    _counter(
+        "worker_rolled_back_calls",
+        _WORKER,
+        "Calls that a server confirmed to it and then lost, by a fail-over or a restart.",
+        _of_workers("rolled_back"),
+    ),
     _gauge("worker_last_beat_seconds", _WORKER, "Time since its last heartbeat.", _of_workers("last_beat")),
     _gauge(
         "worker_last_poll_seconds",
