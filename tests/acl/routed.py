@@ -46,6 +46,8 @@ def routing(roles: Sequence[str]) -> Callable[..., Any]:
 class RoutedLink:
     """Links to one server, one for each role."""
 
+    is_spread = False
+
     def __init__(self, address: Address, roles: Sequence[str], **options: Any) -> None:
         self._roles = [ROLES[name] for name in roles]
         self._links = {name: Link(address_as(address, user_of(name)), **options) for name in roles}

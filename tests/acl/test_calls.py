@@ -48,9 +48,9 @@ def scripts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     noted: list[tuple[str, Any]] = []
     ask = Link._ask
 
-    def noting(link: Link, wire: Any, stream: Any, call: Call[Any]) -> Any:
+    def noting(link: Link, pool: Any, wire: Any, stream: Any, call: Call[Any]) -> Any:
         noted.append((call.script.name, call.keys.kind))
-        return ask(link, wire, stream, call)
+        return ask(link, pool, wire, stream, call)
 
     monkeypatch.setattr(Link, "_ask", noting)
     return noted

@@ -11,7 +11,7 @@ import duly
 from duly import _lua
 from duly.acl.commands import READS
 from duly.acl.grants import commands_of
-from duly.acl.roles import ADMIN, CONSUMER, FOR_FSYNC, KINDS_OF, OBSERVER, PRODUCER, ROLES, Role
+from duly.acl.roles import ADMIN, CONSUMER, FOR_CLUSTER, FOR_FSYNC, KINDS_OF, OBSERVER, PRODUCER, ROLES, Role
 
 SOURCE = Path(duly.__file__).parent
 ARGUMENTS = {"BLOCK", "COUNT", "ID", "MATCH", "STREAMS"}
@@ -49,7 +49,7 @@ def test_every_script_has_a_role_and_an_admin_has_all_scripts() -> None:
 
 
 def test_every_command_of_the_client_has_a_role() -> None:
-    listed = {part.upper() for command in (*ADMIN.sends, *FOR_FSYNC) for part in command.split("|")}
+    listed = {part.upper() for command in (*ADMIN.sends, *FOR_FSYNC, *FOR_CLUSTER) for part in command.split("|")}
 
     assert set(words_sent()) <= listed | ARGUMENTS | {"AUTH"}  # every user may log in
     assert listed <= set(words_sent())
@@ -72,6 +72,7 @@ def test_an_observer_has_no_command_that_changes_a_key() -> None:
         "eval",
         "evalsha",
         "info",
+        "mget",
         "role",
         "select",
         "scan",

@@ -7,7 +7,7 @@ from typing import Final
 from duly._core.effects import COMMANDS as EFFECTS
 from duly._core.keys import head_of, pattern_of
 from duly.acl.commands import READS, commands_of_script, runs_caller_commands
-from duly.acl.roles import FOR_FSYNC, OPTIONAL, ROLES, Role
+from duly.acl.roles import FOR_CLUSTER, FOR_FSYNC, OPTIONAL, ROLES, Role
 from duly.acl.servers import Knowledge, known_of
 from duly.errors import UsageError
 from duly.options import checked_name
@@ -34,7 +34,7 @@ def commands_of(role: Role) -> frozenset[str]:
 
 def every_command() -> frozenset[str]:
     """Return all commands that rules may contain. The server is asked which of them it has."""
-    return commands_of(ROLES["admin"]) | own_commands_of(()) | set(FOR_FSYNC)
+    return commands_of(ROLES["admin"]) | own_commands_of(()) | {*FOR_FSYNC, *FOR_CLUSTER}
 
 
 def rules(
@@ -45,6 +45,7 @@ def rules(
     own_keys: Iterable[str] = (),
     own_commands: Iterable[str] = (),
     fsync: bool = False,
+    cluster: bool = False,
 ) -> list[str]:
     """List the rules of a role: keys first, then `-@all`, then each command by its name.
 
@@ -55,6 +56,7 @@ def rules(
         own_keys: patterns of keys outside of Duly that commits change (`redis=`).
         own_commands: the commands that commits use on these keys. Default: all that a commit can use.
         fsync: add CONFIG GET, which durable="fsync" needs.
+        cluster: add the commands that find the node of a queue in a cluster.
     """
     whose, known = _role(role), known_of(server)
     keys = [checked_pattern(pattern, namespace) for pattern in own_keys]
@@ -63,6 +65,8 @@ def rules(
         if "wait" not in whose.sends:
             raise UsageError(f"role {role}: fsync is only for roles that send, since it allows durable=")
         wanted.update(FOR_FSYNC)
+    if cluster:
+        wanted.update(FOR_CLUSTER)
     unknown = sorted(command for command in wanted if not known.knows(command))
     if missing := set(unknown) - OPTIONAL:
         raise UsageError(f"{known.title} does not have {', '.join(sorted(missing))}: Duly does not run there")

@@ -69,9 +69,10 @@ KINDS_OF: Final[Mapping[str, tuple[Kind, ...]]] = {
 }
 """The kinds of stores on which each script runs. Registries, locks and effects count as queues."""
 
-EVERYWHERE: Final = ("client|setname", "eval", "evalsha", "info", "role", "select")
+EVERYWHERE: Final = ("client|setname", "eval", "evalsha", "info", "mget", "role", "select")
 """Commands that every client sends: scripts, INFO before the first script, the commands for the database and the client
-name of an address, and ROLE if sentinels name the server. AUTH and HELLO are always allowed."""
+name of an address, ROLE if sentinels name the server, and MGET of call records after a fail-over. AUTH and HELLO are
+always allowed."""
 
 _BLOCKS_ON_STREAMS: Final = ("client|id", "client|unblock", "xread")
 _BLOCKS: Final = ("blpop", "client|kill", *_BLOCKS_ON_STREAMS)
@@ -81,8 +82,13 @@ _FINDS: Final = ("scan",)
 FOR_FSYNC: Final = ("config|get",)
 """Commands that durable="fsync" needs. They show all settings of the server, including its passwords."""
 
-OPTIONAL: Final = frozenset({"role", "waitaof"})
-"""Commands that the client can do without. Without ROLE it finds out by a failed write that a node is a replica."""
+FOR_CLUSTER: Final = ("asking", "cluster|info", "cluster|slots")
+"""Commands that every client of a cluster sends, to any of its nodes: to find the node of a slot, and for a slot that
+moves. Reads go to primaries as well, so READONLY is not needed."""
+
+OPTIONAL: Final = frozenset({"mget", "role", "waitaof"})
+"""Commands that the client can do without. Without ROLE it finds out by a failed write that a node is a replica,
+and without MGET it does not count the calls that a fail-over has lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,12 +64,37 @@ def _read(name: str | None, text: str) -> Knowledge:
 
 
 def ask(app: Any, commands: Iterable[str]) -> Knowledge:
-    """Ask the server of an app which commands it has. If it refuses to answer, its version decides."""
-    link = app._link
+    """Ask the server of an app which commands it has. If it refuses to answer, its version decides.
+
+    Of a cluster, all primaries are asked, and what all of them have counts. A node that is away is left out.
+    """
     if app._address.kind == "memory":
         raise UsageError("memory:// has no users: name a server by --url, or its version by --server")
-    known: Knowledge = link.connections.serving_pool().ask(lambda wire: _read_commands(wire, list(commands)))
+    names, router = list(commands), app._link.connections.router
+    if app._address.topology != "cluster":
+        known: Knowledge = app._link.connections.serving_pool().ask(lambda wire: _read_commands(wire, names))
+        return known
+    return _common([_ask_node(pool, names) for pool in router.all_pools()])
+
+
+def _ask_node(pool: Any, commands: list[str]) -> Knowledge | OSError:
+    try:
+        known: Knowledge = pool.ask(lambda wire: _read_commands(wire, commands))
+    except OSError as error:
+        return error
     return known
+
+
+def _common(found: list[Knowledge | OSError]) -> Knowledge:
+    """Return the oldest version, and the commands that every node has. Raise if no node answered."""
+    known = [each for each in found if isinstance(each, Knowledge)]
+    if not known:
+        raise next(each for each in found if isinstance(each, OSError))
+    oldest = min(known, key=lambda each: each.version)
+    told = [each.commands for each in known]
+    if None in told:  # then the oldest version decides
+        return Knowledge(oldest.name, oldest.version)
+    return Knowledge(oldest.name, oldest.version, frozenset.intersection(*(each for each in told if each is not None)))
 
 
 def _read_commands(wire: Any, commands: list[str]) -> Knowledge:

@@ -62,9 +62,16 @@ def acl(
     role = values.choice(role, "--role", RoleName)
     if user == "":
         raise UsageError("--user: a user needs a name; without --user it is duly- and the role")
+    topology = session.topology
     known = rights.ask(session.app, rights.every_command()) if server is None else rights.known_of(server)
     found = rights.rules(
-        role, known, session.namespace, own_keys=own_keys or (), own_commands=own_command or (), fsync=fsync
+        role,
+        known,
+        session.namespace,
+        own_keys=own_keys or (),
+        own_commands=own_command or (),
+        fsync=fsync,
+        cluster=topology == "cluster",
     )
     name = user or f"duly-{role}"
     line = rights.setuser(name, found)
@@ -73,5 +80,7 @@ def acl(
         return
     session.note(f"the permissions of a user on {known.title} who {rights.ROLES[role].summary}")
     session.note(f"no password is generated: replace {rights.PASSWORD} by yours, and run the line on the server")
+    if topology != "single":
+        session.note("users are not replicated: run it on every node, primaries and replicas, before a fail-over")
     session.note(f"it replaces the permissions of an existing user {name!r}: use a separate user for another role")
     typer.echo(line)

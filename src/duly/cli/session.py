@@ -70,6 +70,11 @@ class Session:
         """The server's address without user and password."""
         return self._address.shown
 
+    @property
+    def topology(self) -> address.Topology:
+        """Whether the address is of one server, of sentinels, or of a cluster."""
+        return self._address.topology
+
     @cached_property
     def _address(self) -> Address:
         return address.chosen(self.url, os.environ)

@@ -12,6 +12,7 @@ from duly._sync.wire import Wire
 from duly.doctor import keyspace, measurements
 from duly.doctor.checks import CHECKS, network
 from duly.doctor.client import Client, connected
+from duly.doctor.cluster import examine_cluster
 from duly.doctor.facts import Facts, Missing, Version, product_of, read_version
 from duly.doctor.permissions import find_absent_commands, find_permissions
 from duly.doctor.report import Report
@@ -21,6 +22,7 @@ SETTINGS: Final = (
     "maxmemory-policy", "maxmemory", "appendonly", "appendfsync", "save", "no-appendfsync-on-rewrite",
     "stop-writes-on-bgsave-error", "min-replicas-to-write", "min-replicas-max-lag", "timeout", "tcp-keepalive",
     "maxclients", "lua-time-limit", "busy-reply-threshold", "slowlog-log-slower-than", "latency-monitor-threshold",
+    "cluster-require-full-coverage", "cluster-node-timeout",
     "zset-max-listpack-value", "hash-max-listpack-value", "zset-max-listpack-entries", "hash-max-listpack-entries",
     "zset-max-ziplist-value", "hash-max-ziplist-value", "zset-max-ziplist-entries", "hash-max-ziplist-entries",
 )  # fmt: skip
@@ -99,6 +101,8 @@ def examine(app: Duly | AsyncDuly) -> Report:
     address = app._address
     if address.kind == "memory":
         return Report(address.shown, (network.nothing_to_examine(address),))
+    if address.topology == "cluster":
+        return examine_cluster(address, app.namespace, collect)
     try:
         with connected(address) as wire:
             facts = collect(wire, address, app.namespace)

@@ -15,6 +15,7 @@ _SAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "blpop": ("BLPOP", _KEY, "0"),
     "del": ("DEL", _KEY),
     "exists": ("EXISTS", _KEY),
+    "mget": ("MGET", _KEY),
     "unlink": ("UNLINK", _KEY),
     "eval": ("EVAL", "return 1", "1", _KEY),
     "evalsha": ("EVALSHA", "0" * 40, "1", _KEY),
