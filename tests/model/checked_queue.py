@@ -6,6 +6,7 @@ docs/protocol.md and the table of moves. Both clocks stand still and are moved b
 
 import itertools
 import struct
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -19,7 +20,8 @@ from duly.memory.engine import Engine, ErrorReply
 from duly.message import Audit
 from duly.options import QueueOptions, interval_of
 from tests.lua.harness import NOW, SECOND, Queue, State
-from tests.model import alike, following, tokens
+from tests.model import alike, copies, following, tokens
+from tests.model.callers import Caller, Follow, Made, Outcome
 from tests.model.journal import Journal
 from tests.model.world import Accident, Broken, World, check
 
@@ -51,6 +53,8 @@ NEW_LIFE: Final = frozenset({"send", "send_checked", "commit", "recycle", "redri
 
 CRASH_LIMIT: Final = 2
 PARKED_PER_CALL: Final = 1000
+MOST_LOST: Final = 8
+"""The most calls that a fail-over loses."""
 
 
 class Receipt(NamedTuple):
@@ -61,10 +65,26 @@ class Receipt(NamedTuple):
     has_key: bool
 
 
+class Moment(NamedTuple):
+    """The queue on both sides, and the machine's record of it. A fail-over returns to it.
+
+    The knowledge of the clients is not in it: their numbers, the calls that they have made, and their receipts.
+    """
+
+    stored: Sequence[Sequence[Any]]
+    in_memory: bytes
+    state: State
+    journal: Journal
+    lost_bodies: frozenset[str]
+    carried_out: int
+    has_room: bool
+
+
 class CheckedQueue(RuleBasedStateMachine):
     """One queue, twice. Subclasses add the rules and the world."""
 
     world: ClassVar[World]
+    caller: ClassVar[type[Caller]] = Caller
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,11 +92,19 @@ class CheckedQueue(RuleBasedStateMachine):
         self.queue = Queue(world.wire, f"model{next(world.numbers)}", crash_limit=CRASH_LIMIT)
         self.keys = self.queue.keys
         self.counted = b"counted-of-" + self.keys.name.encode()
+        self.copied = copies.Copied(self.keys, self.counted)
         self.engine = Engine(Clock())
         self.engine.clock.freeze()
         self.now = NOW
-        self.sequences = dict.fromkeys(STREAMS, 0)
-        self.history: dict[bytes, list[tuple[Call[Any], int]]] = {stream: [] for stream in STREAMS}
+        self.earliest = 0
+        """The clock of a new primary never shows a time that was shown before, or fences would not grow."""
+        self.callers = {stream: self.caller(stream) for stream in STREAMS}
+        self.carried_out: list[Made] = []
+        """The numbered calls in the history of the queue, by the machine's record."""
+        self.moments: deque[Moment] = deque(maxlen=MOST_LOST)
+        """Each is the moment before a call, the latest last."""
+        self.may_fail_over = True
+        """Whether moments are kept, which makes a history a third slower."""
         self.receipts: list[Receipt] = []
         self.ids: list[str] = []
         self.lost_bodies: set[str] = set()
@@ -97,46 +125,110 @@ class CheckedQueue(RuleBasedStateMachine):
             self._drain()
         finally:
             self.queue.wire.carry(ops.delete(self.keys), b"teardown", 1)
-            streams = (*STREAMS, b"teardown")
-            self.queue.wire.post([("UNLINK", self.counted, *(self.keys.call(stream) for stream in streams))])
+            self.copied.put_back(self.queue.wire, ())
 
     # A step.
 
-    def _do(self, call: Call[Any], stream: bytes, sequence: int | None = None) -> Any:
-        """Run a call on both sides; compare, dump, check. An error is returned as its text."""
-        is_new = sequence is None
-        if sequence is None:
-            self.sequences[stream] += 1
-            sequence = self.sequences[stream]
+    def _do(self, call: Call[Any], stream: bytes, follow: Follow = lambda _: None) -> Any:
+        """Make a new call on both sides; compare, dump, check. An error is returned as its text.
+
+        `follow` is called with the outcome: now, and once more if a fail-over undoes the call and it is repeated.
+        """
+        caller = self.callers[stream]
+        made = caller.make(call, follow)
+        answer = self._attempt(caller, made)
+        if made in self.carried_out:
+            caller.made.append(made)
+        return answer
+
+    def _attempt(self, caller: Caller, made: Made) -> Any:
+        """Make a call for the first time, or once more."""
+        call, (stream, sequence) = made.call, caller.numbered(made)
         wire = self.world.wire
         is_refused = self.is_full and call.script.name in ("send", "send_checked")
         # An overtaken send is refused either way, by the shorter script for want of memory.
         is_refused = is_refused and not self._is_known(stream, sequence, or_later=call.script.name != "send")
-        before, before_now = self.state, self.last_now
-        answer, dump, stats = wire.post(
+        before, before_now, blocking = self.state, self.last_now, frozenset(self.journal.blocking)
+        copying = [self.copied.spelled(wire)] if self.may_fail_over else []
+        *stored, answer, dump, stats = wire.post(
             [
+                *copying,
                 wire.spelled(call, stream, sequence),
                 self.queue.spelled_dump(),
                 wire.spelled(ops.stats(self.keys), b"", 0),
             ]
         )
+        self.moments.extend(map(self._moment, stored))
         self.state, self.last_now = self.queue.read_dump(dump), stats[0]
         if is_refused:
             check("OOM" in str(answer), "a full server took a send", answer)
             check(self.state == before, "a refused send changed", *self.state.differences(before))
             return str(answer)
         answer = self._same_answer(call, answer, stream, sequence, before)
-        if is_new and call.writes:
-            self.history[stream].append((call, sequence))
-        self._check_token(call, answer, before, is_new=is_new)
-        is_claim = is_new and call.script.name == "claim"
+        is_repeat = made in self.carried_out
+        self._check_token(call, answer, before, is_new=not is_repeat)
+        is_claim = not is_repeat and call.script.name == "claim"
         self.has_room = not is_claim and (self.has_room or bool(set(before.leased) - set(self.state.leased)))
         self._same_stats(stats)
         self._same_state()
         self._check_moves(call.script.name, before, before_now)
         self._check_attempts(call.script.name, before)
         self.journal.ended(_live_ids(self.state), set(self.state.dead))
+        if is_repeat:
+            check(self.state == before, "I6 a call was carried out twice", call, *self.state.differences(before))
+        elif not isinstance(answer, str):
+            if call.writes:
+                self.carried_out.append(made)
+            made.follow(Outcome(answer, before, before_now, before_now - self.now, blocking))
         return answer
+
+    def _moment(self, stored: Sequence[Sequence[Any]]) -> Moment:
+        """Make the moment of now. `stored` is a copy of the queue on the server."""
+        return Moment(
+            stored,
+            copies.copy_of(self.engine),
+            self.state,
+            self.journal.copy(),
+            frozenset(self.lost_bodies),
+            len(self.carried_out),
+            self.has_room,
+        )
+
+    def _set_back(self, moment: Moment) -> None:
+        """Set the queue back to a moment on both sides. Time does not go back."""
+        shown = self.last_now
+        self._restore(moment)
+        copies.put_back_in(self.engine, moment.in_memory)
+        self.journal = moment.journal.copy()
+        self.lost_bodies = set(moment.lost_bodies)
+        del self.carried_out[moment.carried_out :]
+        self.has_room = moment.has_room
+        self.state, self.last_now = self._looked()
+        self._same_state()
+        self._check_same_as(moment.state)
+        self.earliest = max(shown, self.earliest)
+        self._move_clocks(max(self.earliest - self.now, 0))
+
+    def _check_same_as(self, earlier: State) -> None:
+        """Check that the queue is in an earlier state, but for keys that have expired since."""
+        fading = ("calls", "dedup", "dedup_ends")
+        changed = [name for name in self.state.differences(earlier) if name not in fading]
+        check(not changed, "the new primary differs in", *changed)
+        for name in fading:
+            mine, theirs = getattr(self.state, name), getattr(earlier, name)
+            check(mine.items() <= theirs.items(), f"the new primary differs in {name}", mine, theirs)
+
+    def _reconnect(self) -> None:
+        """Connect all clients to the new primary. They keep what they know."""
+        for caller in self.callers.values():
+            caller.reconnect()
+
+    def _restore(self, moment: Moment) -> None:
+        """Make the server one that is at a moment."""
+        wire = self.world.wire
+        wire.run("CONFIG", "SET", "maxmemory", "0")
+        self.copied.put_back(wire, moment.stored)
+        wire.run("CONFIG", "SET", "maxmemory", "1" if self.is_full else "0")
 
     def _check_token(self, call: Call[Any], answer: Any, before: State, *, is_new: bool) -> None:
         """Check that a consumer that blocks is woken when it must be."""
@@ -186,7 +278,8 @@ class CheckedQueue(RuleBasedStateMachine):
     def _move_clocks(self, us: int) -> None:
         self._set_clocks(self.now + us)
         if us >= CALLS_FORGOTTEN:
-            self.history = {stream: [] for stream in STREAMS}
+            for caller in self.callers.values():
+                caller.made.clear()
         self.state, self.last_now = self._looked()
 
     def _is_known(self, stream: bytes, sequence: int, *, or_later: bool = False) -> bool:
@@ -313,8 +406,9 @@ class CheckedQueue(RuleBasedStateMachine):
         else:
             raise Broken(f"the queue cannot be drained: {self.state}")
         self._do(ops.claim(self.keys, self.queue.options, limit=1, lease=30, consumer="drain", then="watch"), stream)
-        allowed = {"meta", "dedup", "dedup_ends", *(f"call:{stream.decode()}" for stream in STREAMS)}
-        check(self.queue.key_names() <= allowed, "I9 left behind", self.queue.key_names() - allowed)
+        left = {name for name in self.queue.key_names() if not name.startswith("call:")}
+        allowed = {"meta", "dedup", "dedup_ends"}
+        check(left <= allowed, "I9 left behind", left - allowed)
 
     def _consume(self, stream: bytes) -> None:
         """Finish all that can be had: of a lane, one at a time."""
@@ -339,6 +433,17 @@ class CheckedQueue(RuleBasedStateMachine):
         check(is_same, "the engines differ on an audit", mine, theirs)
         self.state, self.last_now = self._looked()
         self._same_state()
+
+    def _check_audit(self) -> None:
+        """Check that an audit finds no fault, unless a body was lost."""
+        if self.lost_bodies:
+            return
+        wire = self.world.wire
+        calls = [ops.audit_step(self.keys, source, "0", repair=False) for source in ("keys", *ops.AUDITED)]
+        answers = wire.post([wire.spelled(call, b"", 0) for call in calls])
+        for call, answer in zip(calls, answers, strict=True):
+            found = call.decode(answer).faults
+            check(not found, "an audit found", *found)
 
     # Claims.
 

@@ -1,7 +1,7 @@
 """The machine's own record of messages: their keys, their options, and those that have begun. Nothing is read back."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from duly._core import codec, replies
 from duly._core.outgoing import Outgoing
@@ -30,6 +30,14 @@ class Journal:
         self.promised: set[str] = set()
         """Dead letters that their lanes waited for, redriven: they are next, regardless of their due times."""
         self._deliveries: list[tuple[int, int, float, int]] = []
+
+    def copy(self) -> Self:
+        """Copy the record of this moment."""
+        other = type(self)()
+        other._sent = dict(self._sent)
+        other.begun, other.blocking, other.promised = set(self.begun), set(self.blocking), set(self.promised)
+        other._deliveries = list(self._deliveries)
+        return other
 
     def sent(self, messages: Sequence[Outgoing], answer: Any, now: int, ahead: int) -> None:
         """Note what a send has stored, or put in the place of another."""

@@ -4,7 +4,7 @@
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from hypothesis import strategies as st
@@ -16,7 +16,8 @@ from duly._core.effects import Effect
 from duly._core.outgoing import Outgoing
 from duly.options import Keep, OnDead, QueueOptions
 from tests.lua.harness import SECOND, State
-from tests.model.checked_queue import CRASH_LIMIT, STREAMS, CheckedQueue, Receipt, sequence_of
+from tests.model.callers import Caller, Made, Outcome
+from tests.model.checked_queue import CRASH_LIMIT, MOST_LOST, STREAMS, CheckedQueue, Receipt, sequence_of
 from tests.model.world import World, check
 
 _NO_LEASE: Final = codec.Lease(-1, 0, 0, 0, "")
@@ -66,8 +67,9 @@ class QueueMachine(CheckedQueue):
 
     # Sending.
 
-    @initialize(batch=st.lists(drafts, min_size=1, max_size=4))
-    def begin(self, batch: list[Draft]) -> None:
+    @initialize(batch=st.lists(drafts, min_size=1, max_size=4), may_fail_over=st.booleans())
+    def begin(self, batch: list[Draft], may_fail_over: bool) -> None:
+        self.may_fail_over = may_fail_over
         self._send(STREAMS[0], batch, {}, "each")
 
     @rule(
@@ -94,10 +96,11 @@ class QueueMachine(CheckedQueue):
         messages = [self._outgoing(draft) for draft in batch]
         options = type(self.queue.options)(crash_limit=CRASH_LIMIT, **bound)  # type: ignore[arg-type]
         self.ids += [message.id for message in messages if message.id not in self.ids]
-        now, ahead = self.last_now, self.last_now - self.now
-        answer = self._do(ops.send(self.keys, messages, options, on_refusal), stream)
-        if not isinstance(answer, str):
-            self.journal.sent(messages, answer, now, ahead)
+        self._do(
+            ops.send(self.keys, messages, options, on_refusal),
+            stream,
+            lambda outcome: self.journal.sent(messages, outcome.answer, outcome.now, outcome.ahead),
+        )
 
     def _outgoing(self, draft: Draft) -> Outgoing:
         own = None if draft.own is None else f"own-{draft.own}"
@@ -139,19 +142,21 @@ class QueueMachine(CheckedQueue):
         call = ops.claim(
             self.keys, options, limit=limit, lease=lease, consumer=stream.decode(), then=then, suspects=suspects
         )
-        before = self.state
-        answer = self._do(call, stream)
-        claimed = replies.claimed(answer)
-        self._check_claim(before, claimed)
-        self._check_lanes(before, claimed)
-        self._check_limits(before, claimed, options)
-        self._check_suspects(claimed, suspects)
-        self._check_look_ahead(before, claimed, options, limit, suspects)
-        self._check_lateness(claimed)
-        if on_dead == "block":
-            self.journal.block(row.id for row in claimed.reclaimed if row.is_dead and row.id in self.state.msgs)
-        for id_, record in zip(claimed.ids, claimed.records, strict=True):
-            self.receipts.append(Receipt(id_.decode(), claimed.fence, codec.has_key(record)))
+
+        def follow(outcome: Outcome) -> None:
+            before, claimed = outcome.before, replies.claimed(outcome.answer)
+            self._check_claim(before, claimed)
+            self._check_lanes(before, claimed)
+            self._check_limits(before, claimed, options)
+            self._check_suspects(claimed, suspects)
+            self._check_look_ahead(before, claimed, options, limit, suspects)
+            self._check_lateness(claimed)
+            if on_dead == "block":
+                self.journal.block(row.id for row in claimed.reclaimed if row.is_dead and row.id in self.state.msgs)
+            for id_, record in zip(claimed.ids, claimed.records, strict=True):
+                self.receipts.append(Receipt(id_.decode(), claimed.fence, codec.has_key(record)))
+
+        self._do(call, stream, follow)
 
     @rule(
         stream=streams,
@@ -238,10 +243,10 @@ class QueueMachine(CheckedQueue):
     @rule(stream=streams, chosen=choices, keep=keeps, is_kept=st.booleans(), is_overtaken=st.booleans())
     def ack(self, stream: bytes, chosen: list[tuple[bool, int]], keep: Keep, is_kept: bool, is_overtaken: bool) -> None:
         self._settle(stream, "ack", self._chosen(chosen), 0, keep, is_kept=is_kept)
-        if is_overtaken and self.history[stream]:
-            late, sequence = self.history[stream][-1]
+        if is_overtaken and self.callers[stream].made:
+            late = self.callers[stream].made[-1]
             self._do(ops.correct(self.keys, {"corrected": 0}), stream)
-            self._arrive_late(late, stream, sequence)
+            self._arrive_late(late, stream)
 
     @precondition(lambda self: self.receipts)
     @rule(
@@ -283,35 +288,40 @@ class QueueMachine(CheckedQueue):
         options = type(self.queue.options)(crash_limit=CRASH_LIMIT, done=keep, on_full=on_full, **bound)  # type: ignore[arg-type]
         targets = [ops.Target(self.keys, options, messages)] if messages else []
         effect = Effect("INCRBY", self.counted, (b"%d" % number,))
-        before, now, ahead = self.state, self.last_now, self.last_now - self.now
-        is_held = settle.id in before.leases and before.leases[settle.id].fence == settle.fence
-        answer = self._do(
-            ops.commit(self.keys, options, settle, targets, effects=[effect], result_in=result_in), stream
-        )
-        check((answer == [replies.COMMIT_LOST]) != is_held, "I5 a commit without the lease, or the reverse", answer)
-        if answer[0] in (replies.COMMIT_NO_ROOM, replies.COMMIT_IMPOSSIBLE):
-            changed = [name for name in self.state.differences(before) if name != "calls"]
-            check(not changed, "a refused commit changed", *changed)
-        elif is_held:
-            self.journal.sent(messages, [0, *answer[1]], now, ahead)
+
+        def follow(outcome: Outcome) -> None:
+            answer, before = outcome.answer, outcome.before
+            is_held = settle.id in before.leases and before.leases[settle.id].fence == settle.fence
+            check((answer == [replies.COMMIT_LOST]) != is_held, "I5 a commit without the lease, or the reverse", answer)
+            if answer[0] in (replies.COMMIT_NO_ROOM, replies.COMMIT_IMPOSSIBLE):
+                changed = [name for name in self.state.differences(before) if name != "calls"]
+                check(not changed, "a refused commit changed", *changed)
+            elif is_held:
+                self.journal.sent(messages, [0, *answer[1]], outcome.now, outcome.ahead)
+
+        commit = ops.commit(self.keys, options, settle, targets, effects=[effect], result_in=result_in)
+        self._do(commit, stream, follow)
 
     @precondition(lambda self: self.receipts)
     @rule(stream=streams, chosen=choices, result=st.sampled_from(("", "j1")))
     def keep_result(self, stream: bytes, chosen: list[tuple[bool, int]], result: str) -> None:
         """Bring what handlers returned, of deliveries that may have committed."""
-        settles, before = self._chosen(chosen), self.state
-        lost = self._do(ops.keep_results(self.keys, [(settle, result) for settle in settles]), stream)
-        due = [self._awaits_result(before, settle) for settle in settles]
-        ids = [settle.id for settle in settles]
-        kept = [is_due and ids.index(id_) == at for at, (is_due, id_) in enumerate(zip(due, ids, strict=True))]
-        check(
-            lost == [at for at, is_kept in enumerate(kept, 1) if not is_kept],
-            "I5 the wrong results were lost",
-            lost,
-            kept,
-        )
-        for id_ in (id_ for id_, is_kept in zip(ids, kept, strict=True) if is_kept):
-            check((self.state.why[id_].result, self.state.why[id_].result_until) == (result, 0), "a result", id_)
+        settles = self._chosen(chosen)
+
+        def follow(outcome: Outcome) -> None:
+            lost, due = outcome.answer, [self._awaits_result(outcome.before, settle) for settle in settles]
+            ids = [settle.id for settle in settles]
+            kept = [is_due and ids.index(id_) == at for at, (is_due, id_) in enumerate(zip(due, ids, strict=True))]
+            check(
+                lost == [at for at, is_kept in enumerate(kept, 1) if not is_kept],
+                "I5 the wrong results were lost",
+                lost,
+                kept,
+            )
+            for id_ in (id_ for id_, is_kept in zip(ids, kept, strict=True) if is_kept):
+                check((self.state.why[id_].result, self.state.why[id_].result_until) == (result, 0), "a result", id_)
+
+        self._do(ops.keep_results(self.keys, [(settle, result) for settle in settles]), stream, follow)
 
     @staticmethod
     def _awaits_result(state: State, settle: ops.Settle) -> bool:
@@ -397,16 +407,19 @@ class QueueMachine(CheckedQueue):
             "extend": lambda: ops.extend(self.keys, [(s, delay + 0.1) for s in settles]),
             "progress": lambda: ops.of_rows("progress", self.keys, [(s, "0.4", "load\u00efng") for s in settles]),
         }[verb]()
-        before, now = self.state, self.last_now
-        answer = self._do(call, stream)
-        self._check_settle(before, settles, answer)
-        for id_ in {settle.id for settle in settles if before.leases.get(settle.id, _NO_LEASE).fence == settle.fence}:
-            if verb in ("retry", "defer", "recycle"):
-                self.journal.due(id_, now + round(delay * SECOND))
-            if verb == "recycle":
-                self.journal.begun.discard(id_)
-            if verb == "reject" and on_dead == "block" and id_ in self.state.msgs:
-                self.journal.block([id_])
+
+        def follow(outcome: Outcome) -> None:
+            self._check_settle(outcome.before, settles, outcome.answer)
+            leases = outcome.before.leases
+            for id_ in {settle.id for settle in settles if leases.get(settle.id, _NO_LEASE).fence == settle.fence}:
+                if verb in ("retry", "defer", "recycle"):
+                    self.journal.due(id_, outcome.now + round(delay * SECOND))
+                if verb == "recycle":
+                    self.journal.begun.discard(id_)
+                if verb == "reject" and on_dead == "block" and id_ in self.state.msgs:
+                    self.journal.block([id_])
+
+        self._do(call, stream, follow)
 
     def _recycled(self, settle: ops.Settle, is_new: bool) -> bytes:
         return self._rewritten(settle.id) if is_new else b""
@@ -438,17 +451,18 @@ class QueueMachine(CheckedQueue):
         self._cancel(stream, self.ids[pick % len(self.ids)], running=running)
 
     def _cancel(self, stream: bytes, id_: str, *, running: bool) -> None:
-        before = self.state
-        is_over = self._do(ops.cancel(self.keys, id_, running=running), stream)
-        places = before.places(id_)
-        stay = (["done"],) if running else (["done"], ["leased"])
-        if id_ not in self.lost_bodies:
-            check(is_over == (1 if places and places not in stay else 0), "cancel returned", is_over, places)
-        if is_over:
-            check(not self.state.places(id_), "cancelled, but still there", id_)
-            check(running or id_ not in before.leases, "cancel took a message from its holder", id_)
-        else:
-            check(self.state.places(id_) == places, "cancel returned False and ended it", id_, places)
+        def follow(outcome: Outcome) -> None:
+            is_over, places = outcome.answer, outcome.before.places(id_)
+            stay = (["done"],) if running else (["done"], ["leased"])
+            if id_ not in self.lost_bodies:
+                check(is_over == (1 if places and places not in stay else 0), "cancel returned", is_over, places)
+            if is_over:
+                check(not self.state.places(id_), "cancelled, but still there", id_)
+                check(running or id_ not in outcome.before.leases, "cancel took a message from its holder", id_)
+            else:
+                check(self.state.places(id_) == places, "cancel returned False and ended it", id_, places)
+
+        self._do(ops.cancel(self.keys, id_, running=running), stream, follow)
 
     @precondition(lambda self: self.ids)
     @rule(stream=streams, pick=picks, when=st.sampled_from(("0", "+0", "+500000", "+20000000", "=5", "@")))
@@ -464,13 +478,18 @@ class QueueMachine(CheckedQueue):
 
     def _reschedule(self, stream: bytes, id_: str, when: str) -> None:
         when = f"={self.now + 3 * SECOND}" if when == "@" else when
-        now, ahead = self.last_now, self.last_now - self.now
-        if self._do(ops.reschedule(self.keys, id_, when), stream) == 1:
+
+        def follow(outcome: Outcome) -> None:
+            if outcome.answer != 1:
+                return
             if when == "0":
-                self.journal.no_later(id_, now)
+                self.journal.no_later(id_, outcome.now)
             else:
-                self.journal.due(id_, now + int(when[1:]) if when[0] == "+" else int(when[1:]) + ahead)
+                is_delay = when[0] == "+"
+                self.journal.due(id_, int(when[1:]) + (outcome.now if is_delay else outcome.ahead))
                 self.journal.promised.discard(id_)
+
+        self._do(ops.reschedule(self.keys, id_, when), stream, follow)
 
     @rule(
         stream=streams,
@@ -480,22 +499,23 @@ class QueueMachine(CheckedQueue):
     )
     def redrive(self, stream: bytes, limit: int, at_end: bool, named: list[tuple[int, int, bool]]) -> None:
         """Put dead letters back to work: the oldest, or some by name, with another body or listed too long ago."""
-        dead, before = sorted(self.state.dead.items()), self.state
+        dead = sorted(self.state.dead.items())
         letters = []
         for pick, late, is_edited in named if dead else []:
             id_, died = dead[pick % len(dead)]
             letters.append((id_, died - late, self._rewritten(id_) if is_edited else b""))
-        now, waited_for = self.last_now, set(self.journal.blocking)
-        answer = self._do(ops.redrive(self.keys, limit, letters, at_end=at_end), stream)
-        back = set(before.dead) - set(self.state.dead)
-        check(answer == [len(back), len(self.state.dead)], "redrive returned", answer, back)
-        check(
-            not letters or back <= {id_ for id_, _, _ in letters}, "redrove letters that were not named", back, letters
-        )
-        for id_ in back:
-            self.journal.no_later(id_, now)
-        if not at_end:
-            self.journal.promised |= back & waited_for
+
+        def follow(outcome: Outcome) -> None:
+            back = set(outcome.before.dead) - set(self.state.dead)
+            check(outcome.answer == [len(back), len(self.state.dead)], "redrive returned", outcome.answer, back)
+            named_ids = {id_ for id_, _, _ in letters}
+            check(not letters or back <= named_ids, "redrove letters that were not named", back, letters)
+            for id_ in back:
+                self.journal.no_later(id_, outcome.now)
+            if not at_end:
+                self.journal.promised |= back & outcome.blocking
+
+        self._do(ops.redrive(self.keys, limit, letters, at_end=at_end), stream, follow)
 
     @rule(
         stream=streams,
@@ -544,32 +564,55 @@ class QueueMachine(CheckedQueue):
 
     # Faults.
 
-    @precondition(lambda self: any(self.history.values()))
+    @precondition(lambda self: self._has_called())
     @rule(stream=streams)
     def lose_a_reply_and_repeat(self, stream: bytes) -> None:
-        if self.history[stream]:
-            call, sequence = self.history[stream][-1]
-            before, is_known = self.state, self._is_known(stream, sequence)
-            self._do(call, stream, sequence)
-            if is_known:
-                check(self.state == before, "I6 a repeat changed", *self.state.differences(before))
+        caller = self.callers[stream]
+        if caller.made:
+            self._attempt(caller, caller.made[-1])
 
-    @precondition(lambda self: any(self.history.values()))
+    @precondition(lambda self: self._has_called())
     @rule(stream=streams, pick=picks)
     def arrive_after_its_successor(self, stream: bytes, pick: int) -> None:
         known = self.state.calls.get(stream)
-        before_it = [(call, at) for call, at in self.history[stream] if known and at < sequence_of(known)]
-        overtaken = {call.script.name: (call, at) for call, at in before_it}  # the last of each kind
+        before_it = [made for made in self.callers[stream].made if known and made.sequence < sequence_of(known)]
+        overtaken = {made.call.script.name: made for made in before_it}  # the last of each kind
         if overtaken:
-            call, sequence = overtaken[sorted(overtaken)[pick % len(overtaken)]]
-            self._arrive_late(call, stream, sequence)
+            self._arrive_late(overtaken[sorted(overtaken)[pick % len(overtaken)]], stream)
 
-    def _arrive_late(self, call: Call[Any], stream: bytes, sequence: int) -> None:
+    def _arrive_late(self, made: Made, stream: bytes) -> None:
         before = self.state
-        answer = self._do(call, stream, sequence)
+        answer = self._attempt(self.callers[stream], made)
         is_refused = isinstance(answer, str) and ("OVERTAKEN" in answer or "OOM" in answer)
         check(is_refused, "I6 an overtaken call ran", answer)
         check(self.state == before, "I6 an overtaken call changed", *self.state.differences(before))
+
+    def _has_called(self) -> bool:
+        return any(caller.made for caller in self.callers.values())
+
+    @precondition(lambda self: self.may_fail_over)
+    @rule(
+        lost=st.integers(0, MOST_LOST),
+        us=st.sampled_from((0, 1, 3 * SECOND, 31 * SECOND)),
+        repeating=st.sampled_from(((), *itertools.permutations(STREAMS, 1), *itertools.permutations(STREAMS))),
+    )
+    def fail_over(self, lost: int, us: int, repeating: Sequence[bytes]) -> None:
+        """Lose the last calls, as a replica does that becomes the primary before it has them.
+
+        The clients in `repeating` have got no reply to their last call, so they repeat it.
+        """
+        lost_moments = [self.moments.pop() for _ in range(min(lost, len(self.moments)))]
+        if lost_moments:
+            self._set_back(lost_moments[-1])
+        self._go_on(us, repeating)
+
+    def _go_on(self, us: int, repeating: Sequence[bytes]) -> None:
+        """Have the clients go on with the new primary, with what they know."""
+        self._reconnect()
+        self._move_clocks(us)
+        self._check_audit()
+        for stream in repeating:
+            self.lose_a_reply_and_repeat(stream)
 
     @rule(us=st.sampled_from((1, 1000, SECOND, 3 * SECOND, 31 * SECOND, 31 * SECOND, 100 * SECOND, 4000 * SECOND)))
     def let_time_pass(self, us: int) -> None:
@@ -577,7 +620,7 @@ class QueueMachine(CheckedQueue):
 
     @rule(us=st.sampled_from((1, SECOND, 60 * SECOND, 3600 * SECOND)))
     def step_the_clock_back(self, us: int) -> None:
-        self._move_clocks(-us)
+        self._move_clocks(max(self.earliest - self.now, -us))
 
     @precondition(lambda self: bool(set(self.state.msgs) - set(self.state.parked_ids())))
     @rule(pick=picks)
@@ -628,6 +671,6 @@ class QueueMachine(CheckedQueue):
             )
 
 
-def machine_in(world: World) -> type[QueueMachine]:
-    """Make a machine for a world."""
-    return type("Machine", (QueueMachine,), {"world": world})
+def machine_in(world: World, caller: type[Caller] = Caller) -> type[QueueMachine]:
+    """Make a machine for a world, with clients of a kind."""
+    return type("Machine", (QueueMachine,), {"world": world, "caller": caller})

@@ -1,6 +1,6 @@
-"""The machine is worth what it catches: scripts with a mistake in them, each of which must be found.
+"""The machine is worth what it catches: scripts and clients with a mistake in them, each of which must be found.
 
-Only the real side gets the mistake. Each is one replacement in a script's text, and the finding must be a
+Only the real side gets the mistake of a script. Each is one replacement in its text, and the finding must be a
 check of the machine: a script that merely fails proves nothing.
 """
 
@@ -10,7 +10,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from duly import _lua
 from tests.conftest import need
-from tests.model.machine import machine_in
+from tests.model.machine import QueueMachine, machine_in
+from tests.model.mistaken_clients import StreamPerConnection
 from tests.model.world import Broken, started_world
 
 # The hardest is found after some 200 examples on the average, now after 10 and now after 600: a change of the machine
@@ -48,6 +49,12 @@ MUTANTS = [
     pytest.param("claim", "if this > last then", "if this >= last then", id="a repeated claim takes more"),
     pytest.param("ack", "if this < last then", "if false then", id="an overtaken ack is answered"),
     pytest.param("commit", "if this > last then", "if this >= last then", id="a repeated commit is a new one"),
+    pytest.param(
+        "retry",
+        "redis.call('SET', CALL, sequence .. cmsgpack.pack(reply), 'PX', kept_ms)",
+        "",
+        id="a retry is not recorded with its effects",
+    ),
     pytest.param("commit", "  carry_out(plan)\n", "", id="commit loses what it sends"),
     pytest.param(
         "commit",
@@ -302,16 +309,28 @@ def test_the_machine_finds(script: str, original: str, mistake: str) -> None:
     text = _lua.script(script).text
     assert text.count(original) == 1, "the mistake is not made where it should be"
     with started_world(texts={script: text.replace(original, mistake)}) as world, pytest.raises(Broken):
-        run_state_machine_as_test(
-            machine_in(world),
-            settings=settings(
-                max_examples=EXAMPLES,
-                stateful_step_count=50,
-                deadline=None,
-                derandomize=True,
-                database=None,
-                phases=[Phase.generate],  # the first finding will do
-                report_multiple_bugs=False,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+        _search(machine_in(world))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_machine_finds_a_client_with_a_stream_for_each_connection() -> None:
+    need("valkey")
+    with started_world() as world, pytest.raises(Broken, match="I6 a call was carried out twice"):
+        _search(machine_in(world, StreamPerConnection))
+
+
+def _search(machine: type[QueueMachine]) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=50,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            phases=[Phase.generate],  # the first finding will do
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
