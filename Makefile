@@ -60,7 +60,7 @@ soak: setup servers ## Run random histories and the recirculation of messages fo
 		$(PYTEST) tests/model/test_machine.py tests/model/test_topics.py
 
 bench-check: setup servers ## Run everything that measures, and compare it with its targets
-	$(PYTEST) -m measure tests/fault
+	$(PYTEST) -m measure tests/fault tests/scale
 	$(BIN)/python -m benchmarks --peers none
 
 check: check-format check-lint check-types check-imports check-spelling check-words check-generated check-lua check-lua-format ## Run all checks that run no code

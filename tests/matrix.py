@@ -7,7 +7,7 @@
 """
 
 import os
-from typing import Final
+from typing import Final, Literal, get_args
 
 from tests.binaries import KINDS, Kind
 
@@ -27,3 +27,7 @@ SERVERS: Final[tuple[Kind, ...]] = KINDS if IS_WHOLE else ("valkey",)
 
 ENGINES: Final[tuple[str, ...]] = ("memory",) if IS_QUICK else ("memory", *SERVERS)
 """For tests above the scripts that take any engine."""
+
+Rig = Literal["sentinel", "cluster"]
+RIGS: Final[tuple[Rig, ...]] = () if IS_QUICK else get_args(Rig)
+"""Several servers that clients use as one, for tests of the client. They run Valkey."""

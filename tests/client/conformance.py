@@ -18,8 +18,9 @@ _HEAD = """\
 # Conformance
 
 What the public API is held to, by operation. Each test runs on `memory://` and Valkey 9.1, and in
-`make test-all` also on Redis 6.2 and Redis 7.0, with the async client and with the sync one that is
-generated from it; where that makes no sense the test states why. The invariants I1 to I12 are those of
+`make test-all` also on Redis 6.2, on Redis 7.0, with Sentinel and on a cluster, with the async client and
+with the sync one that is generated from it; where that makes no sense the test states why. Tests that need
+one slot run in a namespace in braces on a cluster. The invariants I1 to I12 are those of
 the protocol, numbers such as 000-8 are lines of [the mission](mission.md). Written by
 `python -m tests.client.conformance` from `tests/client/_async`; a test fails when this page is stale.
 """

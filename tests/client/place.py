@@ -1,15 +1,19 @@
 """Where a conformance test runs: the address, a clock that can be moved, and access to the server."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import redis
+from redis.cluster import RedisCluster
 
 from duly._core.keys import QueueKeys
 from duly.memory.clock import clock as memory_clock
 from duly.memory.link import engine_for
 from duly.memory.topic_state import TopicState
 from tests.clock import ServerClock
+from tests.scale.cluster import ClusterRig
+from tests.scale.nodes import RigNode
+from tests.scale.sentinels import SentinelRig
 
 
 class Place(Protocol):
@@ -73,7 +77,15 @@ class ServerPlace:
         self.url = url
         self._clock = clock
         self._passed = 0.0
-        self._client = redis.Redis.from_url(url)
+        self._client = self.connect()
+
+    def connect(self) -> Any:
+        """Return a connection of another program, to be closed by the caller."""
+        return redis.Redis.from_url(self.url)
+
+    def in_database(self, number: int) -> str:
+        """Return the address of another database of the server."""
+        return f"{self.url.removesuffix('/0')}/{number}"
 
     def advance(self, seconds: float) -> None:
         assert self._clock is not None
@@ -107,13 +119,12 @@ class ServerPlace:
 
     def corrupt(self, queue: str, command: str, key: str, *arguments: str) -> None:
         """Write to a key of a queue as a stranger might."""
-        self._client.execute_command(  # type: ignore[no-untyped-call]
-            command, f"duly:{{{queue}}}:{key}", *arguments
-        )
+        self._client.execute_command(command, f"duly:{{{queue}}}:{key}", *arguments)
 
     def value(self, key: str) -> bytes | str | None:
         """Read a key of the user's own."""
-        return self._client.get(key)
+        found: bytes | str | None = self._client.get(key)
+        return found
 
     def forget_scripts(self) -> None:
         """Have the server forget all scripts, so that it knows only those that are called from now on."""
@@ -125,3 +136,47 @@ class ServerPlace:
 
     def close(self) -> None:
         self._client.close()
+
+
+class SentinelPlace(ServerPlace):
+    """A primary with replicas, found by its sentinels. It stays the primary."""
+
+    def __init__(self, rig: SentinelRig, clock: ServerClock | None) -> None:
+        self._rig = rig
+        self._primary = rig.primary
+        super().__init__(rig.url, clock)
+
+    def connect(self) -> Any:
+        return redis.Redis.from_url(self._primary.url)
+
+    def in_database(self, number: int) -> str:
+        return f"{self.url}?db={number}"
+
+    def connections(self) -> int:
+        return sum(_count_clients(each) for each in (self._primary, *self._rig.sentinels))
+
+
+class ClusterPlace(ServerPlace):
+    """A cluster. Its slots stay where they are."""
+
+    def __init__(self, rig: ClusterRig, clock: ServerClock | None) -> None:
+        self._primaries = rig.primaries
+        super().__init__(rig.url, clock)
+
+    def connect(self) -> Any:
+        return RedisCluster(*self._primaries[0].node)
+
+    def blocked(self) -> int:
+        return sum(int(each.info("clients")["blocked_clients"]) for each in self._primaries)
+
+    def connections(self) -> int:
+        return sum(map(_count_clients, self._primaries))
+
+    def knows_any(self, hashes: Sequence[str]) -> bool:
+        return any(any(each.run("SCRIPT", "EXISTS", *hashes)) for each in self._primaries)
+
+
+def _count_clients(node: RigNode) -> int:
+    """Count the connections to a node, without those of sentinels, of replicas and of this call."""
+    rows = node.run("CLIENT", "LIST", "TYPE", "NORMAL").decode().splitlines()
+    return sum(" name=sentinel-" not in row for row in rows) - 1

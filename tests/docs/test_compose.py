@@ -34,8 +34,19 @@ def settings_of(service: dict[str, Any]) -> Iterator[str]:
         yield from (line for line in text.splitlines() if line and not line.startswith(("#", "dir ")))
 
 
-def test_sentinels_have_a_file() -> None:
-    assert [file.name for file in FILES] == ["sentinel.yml"]
+def test_sentinels_and_clusters_have_a_file() -> None:
+    assert [file.name for file in FILES] == ["cluster.yml", "sentinel.yml"]
+
+
+def test_the_nodes_of_the_cluster_are_those_that_are_started() -> None:
+    create = services_of(FOLDER / "cluster.yml").pop("create")
+    nodes = {name: service for name, service in services_of(FOLDER / "cluster.yml").items() if name != "create"}
+    addresses = [service["networks"]["cluster"]["ipv4_address"] for service in nodes.values()]
+
+    assert re.findall(r"([\d.]+):6379", create["command"][-1]) == addresses
+    assert list(create["depends_on"]) == list(nodes)
+    assert create["command"][-1].count("--cluster-replicas 1 ") == 1
+    assert len(nodes) == 6
 
 
 @each_file

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Self
 from duly._core.topology import SLOTS, Node, SlotMap, read_slots, slot_of
 from tests.binaries import Kind
 from tests.scale.network import Network
-from tests.scale.nodes import SETTINGS, Refused, RigNode
+from tests.scale.nodes import SETTINGS, YEARS, Refused, RigNode
 from tests.waiting import wait_until
 
 NODE_TIMEOUT_MS: Final = 2000
@@ -63,8 +63,10 @@ class ClusterRig:
         replicas: int = 1,
         config: Mapping[str, str] = {},
         network: Network | None = None,
+        environment: Mapping[str, str] = {},
     ) -> None:
         self.kind = kind
+        self._environment = environment
         self._config = {**_CONFIG, **config}
         self._network = network
         self.nodes: list[ClusterNode] = []
@@ -87,7 +89,7 @@ class ClusterRig:
 
     def _start(self) -> ClusterNode:
         host = None if self._network is None else self._network.add_host()
-        node = ClusterNode(self.kind, self._config, host)
+        node = ClusterNode(self.kind, self._config, host, self._environment)
         self.nodes.append(node)
         return node
 
@@ -166,6 +168,12 @@ class ClusterRig:
         )
 
     # Fail-overs
+
+    def hold_still(self) -> None:
+        """Have no node believe that another failed, even if the clock of all nodes moves by years."""
+        for node in self.running:
+            node.run("CONFIG", "SET", "cluster-node-timeout", YEARS * 1000)
+            node.run("CONFIG", "SET", "repl-timeout", YEARS)
 
     def fail_over(self, replica: ClusterNode, how: Literal["", "FORCE", "TAKEOVER"] = "") -> None:
         """Make a replica the primary, by hand, and wait until all nodes agree."""

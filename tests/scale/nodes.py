@@ -25,6 +25,9 @@ SETTINGS: Final = {
 }
 """Those of every server that stores data."""
 
+YEARS: Final = 10**9
+"""In seconds, about 30 years: a timeout that never ends."""
+
 
 class Refused(Exception):
     """A server answered with an error."""
@@ -33,10 +36,17 @@ class Refused(Exception):
 class RigNode(Server):
     """A server that keeps its configuration through restarts, as it or a sentinel has rewritten it."""
 
-    def __init__(self, kind: Kind, config: Mapping[str, str], host: Host | None = None) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        config: Mapping[str, str],
+        host: Host | None = None,
+        environment: Mapping[str, str] = {},
+    ) -> None:
         self._network_host = host
         self.host = LOOPBACK if host is None else host.ip
-        super().__init__(kind, {**config, "bind": self.host, "protected-mode": "no"})
+        self._is_tls = "tls-cert-file" in config
+        super().__init__(kind, {**config, "bind": self.host, "protected-mode": "no"}, environment)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.node}>"
@@ -82,7 +92,13 @@ class RigNode(Server):
         """Whether it is a replica with a working link. The primary calls it online earlier, when it may be empty."""
         return self.info("replication").get("master_link_status") == "up"
 
+    def _use_tls_port(self) -> None:
+        """Give a server with a certificate no other port than one for TLS."""
+        if self._is_tls:
+            self.config = {**self.config, "port": "0", "tls-port": str(self.port)}
+
     def _write_config(self, path: Path) -> None:
+        self._use_tls_port()
         if not path.exists():
             super()._write_config(path)
 

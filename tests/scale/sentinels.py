@@ -9,7 +9,7 @@ from duly._core.sentinel import QUESTIONS, Announcement, read_announcement, read
 from duly._core.topology import Node, fields_of
 from tests.binaries import Kind
 from tests.scale.network import Network
-from tests.scale.nodes import SETTINGS, Refused, RigNode
+from tests.scale.nodes import SETTINGS, YEARS, Refused, RigNode
 from tests.waiting import wait_until
 
 SERVICE: Final = "mymaster"
@@ -38,9 +38,9 @@ class SentinelNode(RigNode):
 
     _arguments = ("--sentinel",)
 
-    def __init__(self, kind: Kind, network: Network | None) -> None:
+    def __init__(self, kind: Kind, config: Mapping[str, str], network: Network | None) -> None:
         self.id = f"{next(_ids):040x}"
-        super().__init__(kind, {}, None if network is None else network.add_host())
+        super().__init__(kind, config, None if network is None else network.add_host())
 
     def start(self) -> None:
         """Start, unless `watch` is still to come."""
@@ -61,7 +61,15 @@ class SentinelNode(RigNode):
             sentinel._wait_until_up()
 
     def _configure(self, primary: DataNode, others: list[DataNode], sentinels: list["SentinelNode"]) -> None:
-        needed = ("bind", "port", "unixsocket", "dir", "protected-mode")
+        self._use_tls_port()
+        needed = (
+            "bind",
+            "port",
+            "unixsocket",
+            "dir",
+            "protected-mode",
+            *(n for n in self.config if n.startswith("tls-")),
+        )
         quorum = len(sentinels) // 2 + 1
         lines = [
             *(f"{name} {self.config[name]}" for name in needed),
@@ -104,8 +112,10 @@ class SentinelRig:
         sentinels: int = 3,
         config: Mapping[str, str] = {},
         network: Network | None = None,
+        environment: Mapping[str, str] = {},
     ) -> None:
         self.kind = kind
+        self._environment = environment
         self._config = {**SETTINGS, **config}
         self._network = network
         self.nodes: list[DataNode] = []
@@ -124,12 +134,14 @@ class SentinelRig:
             node.run("REPLICAOF", primary.host, primary.port)
             node.run("CONFIG", "REWRITE")
         for _ in range(sentinels):
-            self.sentinels.append(SentinelNode(self.kind, self._network))
+            tls = {name: value for name, value in self._config.items() if name.startswith("tls-")}
+            self.sentinels.append(SentinelNode(self.kind, tls, self._network))
         SentinelNode.watch(primary, others, self.sentinels)
         self.wait_until_ready()
 
     def _data_node(self) -> DataNode:
-        return DataNode(self.kind, self._config, None if self._network is None else self._network.add_host())
+        host = None if self._network is None else self._network.add_host()
+        return DataNode(self.kind, self._config, host, self._environment)
 
     # Views
 
@@ -193,6 +205,14 @@ class SentinelRig:
         return self.primary
 
     # Fail-overs
+
+    def hold_still(self) -> None:
+        """Have the sentinels start no fail-over, even if the clock of all nodes moves by years."""
+        for sentinel in self._running_sentinels:
+            sentinel.run("SENTINEL", "SET", SERVICE, "down-after-milliseconds", YEARS * 1000)
+        for node in self.nodes:
+            if node.is_running:
+                node.run("CONFIG", "SET", "repl-timeout", YEARS)
 
     def fail_over(self, how: Literal["", "COORDINATED"] = "") -> DataNode:
         """Have a sentinel make a replica the primary, and return it. COORDINATED needs Valkey 9."""

@@ -8,15 +8,15 @@ from duly import AsyncDuly, AsyncGroup, AsyncQueue, AsyncTopic
 
 
 @pytest.fixture
-async def app(backend: str) -> AsyncIterator[AsyncDuly]:
-    async with AsyncDuly(backend) as app:
+async def app(backend: str, namespace: str) -> AsyncIterator[AsyncDuly]:
+    async with AsyncDuly(backend, namespace=namespace) as app:
         yield app
 
 
 @pytest.fixture
-async def other_app(backend: str) -> AsyncIterator[AsyncDuly]:
+async def other_app(backend: str, namespace: str) -> AsyncIterator[AsyncDuly]:
     """Return a second consumer: for the server, another process."""
-    async with AsyncDuly(backend) as app:
+    async with AsyncDuly(backend, namespace=namespace) as app:
         yield app
 
 

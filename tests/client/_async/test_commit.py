@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import redis
 
 from duly import AsyncDuly, AsyncGroup, AsyncQueue, Keep, LeaseLost, QueueFull, Send, TooLarge, UsageError
 from duly.testing import user_keys
@@ -22,7 +21,9 @@ from tests.client._async.given import (
     take_one,
     until,
 )
-from tests.client.place import MemoryPlace, Place
+from tests.client.place import MemoryPlace, Place, ServerPlace
+
+pytestmark = pytest.mark.one_slot("commit to other queues, and with keys of the user")
 
 
 class Level(enum.IntEnum):
@@ -42,9 +43,9 @@ class Keys:
     """Keys of the user, wherever they are."""
 
     def __init__(self, app: AsyncDuly, place: Place, queue_name: str) -> None:
-        self._name = queue_name
+        self._name = app.namespace if app.namespace.startswith("{") else queue_name
         self._memory = user_keys(app) if isinstance(place, MemoryPlace) else None
-        self._server = None if isinstance(place, MemoryPlace) else redis.Redis.from_url(place.url)
+        self._server = place.connect() if isinstance(place, ServerPlace) else None
 
     def __call__(self, word: str) -> str:
         """Name a key."""
@@ -437,7 +438,6 @@ async def test_an_impossible_effect_refuses_the_whole_commit(queue: AsyncQueue, 
         (("GET", "k"), "cannot use this command"),
         (("INCR", ""), "a key is"),
         (("INCR", 5), "a key is"),
-        (("INCR", "duly:{orders}:meta"), "belongs to Duly"),
         (("INCR", "k", 1), "0 arguments follow the key"),
         (("DEL", "k", "k2"), "0 arguments follow the key"),
         (("INCRBY", "k"), "1 arguments follow the key"),
@@ -476,15 +476,24 @@ async def test_an_impossible_effect_refuses_the_whole_commit(queue: AsyncQueue, 
     ids=str,
 )
 async def test_a_bad_effect_is_refused_before_anything_is_done(
-    queue: AsyncQueue, other: AsyncQueue, effect: Any, why: str
+    queue: AsyncQueue, other: AsyncQueue, keys: Keys, effect: Any, why: str
 ) -> None:
     delivery = await given_leased(queue)
 
     with pytest.raises(UsageError, match=f"effect 2.*{why}"):
-        await delivery.commit(send=[(other, "no")], redis=[("SET", "fine", 1), effect])
+        await delivery.commit(send=[(other, "no")], redis=[("SET", keys("fine"), 1), effect])
 
     assert not delivery.is_settled
     assert (await other.stats()).sent == 0
+
+
+async def test_a_commit_may_not_change_a_key_of_duly(app: AsyncDuly, queue: AsyncQueue) -> None:
+    delivery = await given_leased(queue)
+
+    with pytest.raises(UsageError, match=r"effect 1.*belongs to Duly"):
+        await delivery.commit(redis=[("INCR", f"{app.namespace}:{{{queue.name}}}:meta")])
+
+    assert not delivery.is_settled
 
 
 async def test_an_integer_too_long_to_be_written_is_refused(queue: AsyncQueue, keys: Keys) -> None:

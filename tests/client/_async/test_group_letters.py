@@ -139,6 +139,7 @@ async def test_redrive_may_edit_bodies(archive: AsyncGroup, live: AsyncGroup) ->
     await check_accounts(archive)
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 async def test_redrive_may_move_letters_to_a_queue(archive: AsyncGroup, queue: AsyncQueue) -> None:
     """I1."""
     id_ = await given_letter(archive, {"n": 1}, key="k", headers={"a": "b"})
@@ -153,6 +154,7 @@ async def test_redrive_may_move_letters_to_a_queue(archive: AsyncGroup, queue: A
     await check_accounts(queue)
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 async def test_redrive_to_a_queue_by_its_name_and_with_a_filter(archive: AsyncGroup, queue: AsyncQueue) -> None:
     for body in ("a", "b"):
         await given_letter(archive, body)

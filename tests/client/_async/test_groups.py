@@ -443,6 +443,7 @@ async def test_a_block_that_raises_settles_by_its_error(archive: AsyncGroup, err
 # Effects
 
 
+@pytest.mark.one_slot("commit to another queue")
 async def test_a_commit_acks_and_sends_in_one_step(archive: AsyncGroup, queue: AsyncQueue) -> None:
     held = await given_read(archive, {"n": 1})
 
@@ -455,6 +456,7 @@ async def test_a_commit_acks_and_sends_in_one_step(archive: AsyncGroup, queue: A
     await check_accounts(archive)
 
 
+@pytest.mark.one_slot("commit to another queue")
 async def test_a_commit_of_a_stale_holder_sends_nothing(
     archive: AsyncGroup, queue: AsyncQueue, other_app: AsyncDuly, clock: Place
 ) -> None:
@@ -469,6 +471,7 @@ async def test_a_commit_of_a_stale_holder_sends_nothing(
     assert (await queue.stats()).sent == 0
 
 
+@pytest.mark.one_slot("commit to another queue")
 async def test_commits_of_one_member_each_ack_their_own(archive: AsyncGroup, queue: AsyncQueue) -> None:
     first, second = await given_read(archive, 1), await given_read(archive, 2)
     await first.commit(send=[(queue, "one"), (queue, "two")])

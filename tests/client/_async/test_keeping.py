@@ -243,6 +243,7 @@ async def test_a_cancelled_and_a_purged_message_free_their_entries(freeing: Asyn
     assert await length_of(freeing) == 0
 
 
+@pytest.mark.one_slot("commit to another queue")
 async def test_a_commit_frees_its_entry(freeing: AsyncTopic, app: AsyncDuly) -> None:
     group = freeing.group("g")
     await freeing.publish("body")

@@ -24,7 +24,7 @@ from tests.client.place import ServerPlace
 @pytest.fixture
 def plain(server: ServerPlace) -> Iterator[redis.Redis]:
     """Return another program's connection."""
-    with contextlib.closing(redis.Redis.from_url(server.url)) as client:
+    with contextlib.closing(server.connect()) as client:
         yield client
 
 

@@ -368,6 +368,7 @@ async def test_a_blocking_letter_returns_to_its_place_or_to_the_end(
     await check_accounts(queue)
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 async def test_a_lane_continues_when_its_dead_letter_is_moved(
     app: AsyncDuly, queue_name: str, other: AsyncQueue
 ) -> None:
@@ -385,6 +386,7 @@ async def test_a_lane_continues_when_its_dead_letter_is_moved(
 # To another queue
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 async def test_moved_letters_are_new_messages_in_the_other_queue(queue: AsyncQueue, other: AsyncQueue) -> None:
     """I1."""
     options: dict[str, Any] = {"headers": {"x": "y"}, "key": "k", "priority": 4}
@@ -405,6 +407,7 @@ async def test_moved_letters_are_new_messages_in_the_other_queue(queue: AsyncQue
     await check_accounts(other)
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 async def test_a_moved_letter_keeps_its_retry_policy_and_its_ttl_starts_over(
     queue: AsyncQueue, other: AsyncQueue, clock: Place
 ) -> None:
@@ -421,6 +424,7 @@ async def test_a_moved_letter_keeps_its_retry_policy_and_its_ttl_starts_over(
     assert (await seen(other, first.id)).state == "dead"
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 async def test_chosen_letters_are_moved_with_a_new_body_at_a_rate(queue: AsyncQueue, other: AsyncQueue) -> None:
     for number in range(4):
         await given_dead(queue, number)
@@ -434,6 +438,7 @@ async def test_chosen_letters_are_moved_with_a_new_body_at_a_rate(queue: AsyncQu
     assert await dead_bodies(queue) == [0, 3]
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 async def test_a_letter_whose_id_is_in_use_in_the_other_queue_stays(
     queue: AsyncQueue, other: AsyncQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -451,6 +456,7 @@ async def test_a_letter_whose_id_is_in_use_in_the_other_queue_stays(
 
 
 @pytest.mark.parametrize("bound", [{"max_length": 2}, {"max_length": 2, "on_full": "drop_oldest"}, {"max_bytes": 150}])
+@pytest.mark.one_slot("redrive(to=) another queue")
 async def test_a_full_queue_takes_the_letters_that_fit_and_the_error_counts_them(
     app: AsyncDuly, queue: AsyncQueue, other: AsyncQueue, bound: dict[str, Any]
 ) -> None:
@@ -466,6 +472,7 @@ async def test_a_full_queue_takes_the_letters_that_fit_and_the_error_counts_them
     await check_accounts(other)
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 async def test_an_edit_on_the_way_to_another_queue_is_checked_as_a_send_there(
     app: AsyncDuly, queue: AsyncQueue, other: AsyncQueue
 ) -> None:
@@ -479,6 +486,7 @@ async def test_an_edit_on_the_way_to_another_queue_is_checked_as_a_send_there(
     assert await take_bodies(typed) == [5]
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 async def test_a_moved_letter_wakes_a_consumer_of_the_other_queue(
     app: AsyncDuly, other_app: AsyncDuly, queue: AsyncQueue, other: AsyncQueue, place: Place
 ) -> None:
@@ -490,6 +498,7 @@ async def test_a_moved_letter_wakes_a_consumer_of_the_other_queue(
     assert [delivery.body for delivery in await consumer.result()] == ["wanted"]
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 async def test_a_finished_message_makes_room_for_a_moved_letter_of_its_id(
     app: AsyncDuly, queue: AsyncQueue, other: AsyncQueue
 ) -> None:

@@ -9,15 +9,15 @@ from duly import Duly, Group, Queue, Topic
 
 
 @pytest.fixture
-def app(backend: str) -> Iterator[Duly]:
-    with Duly(backend) as app:
+def app(backend: str, namespace: str) -> Iterator[Duly]:
+    with Duly(backend, namespace=namespace) as app:
         yield app
 
 
 @pytest.fixture
-def other_app(backend: str) -> Iterator[Duly]:
+def other_app(backend: str, namespace: str) -> Iterator[Duly]:
     """Return a second consumer: for the server, another process."""
-    with Duly(backend) as app:
+    with Duly(backend, namespace=namespace) as app:
         yield app
 
 

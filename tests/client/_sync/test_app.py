@@ -114,6 +114,7 @@ def test_closing_twice_is_harmless(backend: str) -> None:
     app.close()
 
 
+@pytest.mark.not_on("sentinel", "cluster", reason="tests/unit/test_client_address.py has their clients")
 @pytest.mark.parametrize("client", [redis.Redis, redis.asyncio.Redis])
 def test_the_server_is_taken_from_a_redis_client(server: ServerPlace, queue_name: str, client: Any) -> None:
     """On servers: there is no such client for memory://."""
@@ -139,7 +140,7 @@ def test_a_value_that_is_neither_an_address_nor_a_client_is_refused(wrong: Any) 
     "url",
     [
         "localhost:6379", "http://localhost", "redis://localhost:port", "redis://localhost/x", "unix://", "embedded://",
-        "redis://localhost?socket_timeout=5", "redis://[::1", "redis+cluster://h:1", "redis://a:b@h\u2100st",
+        "redis://localhost?socket_timeout=5", "redis://[::1", "redis+cluster://h:1/3", "redis://a:b@h\u2100st",
     ],
 )  # fmt: skip
 def test_an_address_that_cannot_be_read_is_refused(url: str) -> None:
@@ -258,9 +259,10 @@ def test_distinguishable_signs_are_accepted(url: str, option: str, value: Any) -
     assert Duly(url)._address.options[option] == value
 
 
+@pytest.mark.not_on("cluster", reason="a cluster has one database")
 def test_a_database_that_the_server_lacks_raises(server: ServerPlace) -> None:
     """On servers: memory:// has no databases."""
-    with Duly(server.url.replace("/0", "/99999")) as app:
+    with Duly(server.in_database(99999)) as app:
         text = error_text(app)
 
     assert "DB index is out of range. The server has no database of that number" in text
@@ -395,9 +397,10 @@ def test_a_unix_socket_will_do(kind: Kind) -> None:
             assert take_bodies(app.queue("q")) == ["body"]
 
 
+@pytest.mark.not_on("cluster", reason="a cluster has one database")
 def test_another_database_is_another_place(server: ServerPlace, queue_name: str) -> None:
     """On servers: memory:// has names instead."""
-    with Duly(server.url.removesuffix("/0") + "/3") as third, Duly(server.url) as app:
+    with Duly(server.in_database(3)) as third, Duly(server.url) as app:
         third.queue(queue_name).send("body")
 
         assert take(app.queue(queue_name)) == []

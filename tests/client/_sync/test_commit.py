@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import redis
 
 from duly import Duly, Group, Keep, LeaseLost, Queue, QueueFull, Send, TooLarge, UsageError
 from duly.testing import user_keys
@@ -21,7 +20,9 @@ from tests.client._sync.given import (
     take_bodies,
     take_one,
 )
-from tests.client.place import MemoryPlace, Place
+from tests.client.place import MemoryPlace, Place, ServerPlace
+
+pytestmark = pytest.mark.one_slot("commit to other queues, and with keys of the user")
 
 
 class Level(enum.IntEnum):
@@ -41,9 +42,9 @@ class Keys:
     """Keys of the user, wherever they are."""
 
     def __init__(self, app: Duly, place: Place, queue_name: str) -> None:
-        self._name = queue_name
+        self._name = app.namespace if app.namespace.startswith("{") else queue_name
         self._memory = user_keys(app) if isinstance(place, MemoryPlace) else None
-        self._server = None if isinstance(place, MemoryPlace) else redis.Redis.from_url(place.url)
+        self._server = place.connect() if isinstance(place, ServerPlace) else None
 
     def __call__(self, word: str) -> str:
         """Name a key."""
@@ -428,7 +429,6 @@ def test_an_impossible_effect_refuses_the_whole_commit(queue: Queue, other: Queu
         (("GET", "k"), "cannot use this command"),
         (("INCR", ""), "a key is"),
         (("INCR", 5), "a key is"),
-        (("INCR", "duly:{orders}:meta"), "belongs to Duly"),
         (("INCR", "k", 1), "0 arguments follow the key"),
         (("DEL", "k", "k2"), "0 arguments follow the key"),
         (("INCRBY", "k"), "1 arguments follow the key"),
@@ -466,14 +466,25 @@ def test_an_impossible_effect_refuses_the_whole_commit(queue: Queue, other: Queu
     ],
     ids=str,
 )
-def test_a_bad_effect_is_refused_before_anything_is_done(queue: Queue, other: Queue, effect: Any, why: str) -> None:
+def test_a_bad_effect_is_refused_before_anything_is_done(
+    queue: Queue, other: Queue, keys: Keys, effect: Any, why: str
+) -> None:
     delivery = given_leased(queue)
 
     with pytest.raises(UsageError, match=f"effect 2.*{why}"):
-        delivery.commit(send=[(other, "no")], redis=[("SET", "fine", 1), effect])
+        delivery.commit(send=[(other, "no")], redis=[("SET", keys("fine"), 1), effect])
 
     assert not delivery.is_settled
     assert (other.stats()).sent == 0
+
+
+def test_a_commit_may_not_change_a_key_of_duly(app: Duly, queue: Queue) -> None:
+    delivery = given_leased(queue)
+
+    with pytest.raises(UsageError, match=r"effect 1.*belongs to Duly"):
+        delivery.commit(redis=[("INCR", f"{app.namespace}:{{{queue.name}}}:meta")])
+
+    assert not delivery.is_settled
 
 
 def test_an_integer_too_long_to_be_written_is_refused(queue: Queue, keys: Keys) -> None:

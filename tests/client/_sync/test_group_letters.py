@@ -140,6 +140,7 @@ def test_redrive_may_edit_bodies(archive: Group, live: Group) -> None:
     check_accounts(archive)
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 def test_redrive_may_move_letters_to_a_queue(archive: Group, queue: Queue) -> None:
     """I1."""
     id_ = given_letter(archive, {"n": 1}, key="k", headers={"a": "b"})
@@ -154,6 +155,7 @@ def test_redrive_may_move_letters_to_a_queue(archive: Group, queue: Queue) -> No
     check_accounts(queue)
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 def test_redrive_to_a_queue_by_its_name_and_with_a_filter(archive: Group, queue: Queue) -> None:
     for body in ("a", "b"):
         given_letter(archive, body)

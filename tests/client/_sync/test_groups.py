@@ -434,6 +434,7 @@ def test_a_block_that_raises_settles_by_its_error(archive: Group, error: Excepti
 # Effects
 
 
+@pytest.mark.one_slot("commit to another queue")
 def test_a_commit_acks_and_sends_in_one_step(archive: Group, queue: Queue) -> None:
     held = given_read(archive, {"n": 1})
 
@@ -446,6 +447,7 @@ def test_a_commit_acks_and_sends_in_one_step(archive: Group, queue: Queue) -> No
     check_accounts(archive)
 
 
+@pytest.mark.one_slot("commit to another queue")
 def test_a_commit_of_a_stale_holder_sends_nothing(archive: Group, queue: Queue, other_app: Duly, clock: Place) -> None:
     """I5."""
     stale = given_read(archive, lease=10)
@@ -458,6 +460,7 @@ def test_a_commit_of_a_stale_holder_sends_nothing(archive: Group, queue: Queue, 
     assert (queue.stats()).sent == 0
 
 
+@pytest.mark.one_slot("commit to another queue")
 def test_commits_of_one_member_each_ack_their_own(archive: Group, queue: Queue) -> None:
     first, second = given_read(archive, 1), given_read(archive, 2)
     first.commit(send=[(queue, "one"), (queue, "two")])

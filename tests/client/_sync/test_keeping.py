@@ -242,6 +242,7 @@ def test_a_cancelled_and_a_purged_message_free_their_entries(freeing: Topic) -> 
     assert length_of(freeing) == 0
 
 
+@pytest.mark.one_slot("commit to another queue")
 def test_a_commit_frees_its_entry(freeing: Topic, app: Duly) -> None:
     group = freeing.group("g")
     freeing.publish("body")

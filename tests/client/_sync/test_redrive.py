@@ -347,6 +347,7 @@ def test_a_blocking_letter_returns_to_its_place_or_to_the_end(
     check_accounts(queue)
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 def test_a_lane_continues_when_its_dead_letter_is_moved(app: Duly, queue_name: str, other: Queue) -> None:
     """I7."""
     queue = given_blocking(app, queue_name)
@@ -362,6 +363,7 @@ def test_a_lane_continues_when_its_dead_letter_is_moved(app: Duly, queue_name: s
 # To another queue
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 def test_moved_letters_are_new_messages_in_the_other_queue(queue: Queue, other: Queue) -> None:
     """I1."""
     options: dict[str, Any] = {"headers": {"x": "y"}, "key": "k", "priority": 4}
@@ -382,6 +384,7 @@ def test_moved_letters_are_new_messages_in_the_other_queue(queue: Queue, other: 
     check_accounts(other)
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 def test_a_moved_letter_keeps_its_retry_policy_and_its_ttl_starts_over(
     queue: Queue, other: Queue, clock: Place
 ) -> None:
@@ -398,6 +401,7 @@ def test_a_moved_letter_keeps_its_retry_policy_and_its_ttl_starts_over(
     assert (seen(other, first.id)).state == "dead"
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 def test_chosen_letters_are_moved_with_a_new_body_at_a_rate(queue: Queue, other: Queue) -> None:
     for number in range(4):
         given_dead(queue, number)
@@ -411,6 +415,7 @@ def test_chosen_letters_are_moved_with_a_new_body_at_a_rate(queue: Queue, other:
     assert dead_bodies(queue) == [0, 3]
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 def test_a_letter_whose_id_is_in_use_in_the_other_queue_stays(
     queue: Queue, other: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -428,6 +433,7 @@ def test_a_letter_whose_id_is_in_use_in_the_other_queue_stays(
 
 
 @pytest.mark.parametrize("bound", [{"max_length": 2}, {"max_length": 2, "on_full": "drop_oldest"}, {"max_bytes": 150}])
+@pytest.mark.one_slot("redrive(to=) another queue")
 def test_a_full_queue_takes_the_letters_that_fit_and_the_error_counts_them(
     app: Duly, queue: Queue, other: Queue, bound: dict[str, Any]
 ) -> None:
@@ -443,6 +449,7 @@ def test_a_full_queue_takes_the_letters_that_fit_and_the_error_counts_them(
     check_accounts(other)
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 def test_an_edit_on_the_way_to_another_queue_is_checked_as_a_send_there(app: Duly, queue: Queue, other: Queue) -> None:
     given_dead(queue, "5")
     typed = app.queue(other.name, type=int)
@@ -454,6 +461,7 @@ def test_an_edit_on_the_way_to_another_queue_is_checked_as_a_send_there(app: Dul
     assert take_bodies(typed) == [5]
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 def test_a_moved_letter_wakes_a_consumer_of_the_other_queue(
     app: Duly, other_app: Duly, queue: Queue, other: Queue, place: Place
 ) -> None:
@@ -465,6 +473,7 @@ def test_a_moved_letter_wakes_a_consumer_of_the_other_queue(
     assert [delivery.body for delivery in consumer.result()] == ["wanted"]
 
 
+@pytest.mark.one_slot("redrive(to=) another queue")
 def test_a_finished_message_makes_room_for_a_moved_letter_of_its_id(app: Duly, queue: Queue, other: Queue) -> None:
     keeping = app.queue(other.name, done=Keep(count=10))
     finished = given_leased(keeping, "old", id="same")
