@@ -193,7 +193,7 @@ class AsyncConnections:
     def _new_pool(self, node: Node | None) -> AsyncPool:
         # A method of the proxy would keep this object alive, and an app that was not closed would not be collected.
         own = weakref.proxy(self)
-        return AsyncPool(
+        pool = AsyncPool(
             self.address.shown if node is None else f"{self.address.shown} at {node}",
             lambda: own._new_wire(node),
             lambda: own.ensure_server(),  # noqa: PLW0108
@@ -202,6 +202,9 @@ class AsyncConnections:
             checks_role=node is not None and self.address.topology == "sentinel",
             service=self.address.shown if self.address.topology == "sentinel" else "",
         )
+        if self.is_closed:  # a call in progress was redirected to another node
+            pool.mark_closed()
+        return pool
 
     def _new_wire(self, node: Node | None) -> AsyncWire:
         options = self.address.options

@@ -153,7 +153,7 @@ class Connections:
     def _new_pool(self, node: Node | None) -> Pool:
         # A method of the proxy would keep this object alive, and an app that was not closed would not be collected.
         own = weakref.proxy(self)
-        return Pool(
+        pool = Pool(
             self.address.shown if node is None else f"{self.address.shown} at {node}",
             lambda: own._new_wire(node),
             lambda: own.ensure_server(),  # noqa: PLW0108
@@ -162,6 +162,9 @@ class Connections:
             checks_role=node is not None and self.address.topology == "sentinel",
             service=self.address.shown if self.address.topology == "sentinel" else "",
         )
+        if self.is_closed:  # a call in progress was redirected to another node
+            pool.mark_closed()
+        return pool
 
     def _new_wire(self, node: Node | None) -> Wire:
         options = self.address.options
