@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import typer.main
 
-from duly.cli.app import app
+from duly.cli.app import command_line
 
 
 def _walk(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -16,6 +16,6 @@ def _walk(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
         yield from _walk(each, *words, name)
 
 
-ROOT: Final[Any] = typer.main.get_command(app)
+ROOT: Final[Any] = typer.main.get_command(command_line())
 ALL: Final = dict(_walk(ROOT))
 """All commands that are not groups, by their words."""

@@ -14,7 +14,7 @@ import pytest
 import typer.main
 
 import duly
-from duly.cli.app import app
+from duly.cli.app import command_line
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, command
 
 
-ROOT_COMMAND: Final[Any] = typer.main.get_command(app)
+ROOT_COMMAND: Final[Any] = typer.main.get_command(command_line())
 COMMANDS: Final[Mapping[str, Any]] = dict(leaves(ROOT_COMMAND, "duly"))
 
 

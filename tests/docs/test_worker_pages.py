@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from duly.cli.app import app
+from duly.cli.app import command_line
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [*(ROOT / "src/duly/worker").glob("*.py"), ROOT / "src/duly/cli/worker.py"]
@@ -42,7 +42,7 @@ def test_all_events_are_listed_and_no_others(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_all_options_of_the_command_are_listed(page: str) -> None:
-    command = typer.main.get_command(app).commands["worker"]  # type: ignore[attr-defined]
+    command = typer.main.get_command(command_line()).commands["worker"]  # type: ignore[attr-defined]
     options = {name for each in command.params for name in each.opts if name.startswith("--")}
 
     listed = set(re.findall(r"`(--[a-z-]+)", (ROOT / page).read_text()))

@@ -22,20 +22,21 @@ def main() -> None:
 def _run() -> None:
     _drop_invalid_sizes()
     try:
-        from duly.cli.app import app  # here, because typer is an extra
+        from duly.cli.app import command_line  # here, because typer is an extra
     except ImportError as error:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit('duly: the command line needs its extra: pip install "duly[cli]"')
     from duly.cli import stdio
 
-    is_worker = sys.argv[1:2] == ["worker"]
+    first_word = next(iter(sys.argv[1:]), None)
+    is_worker = first_word == "worker"
     stdio.install_errors(is_plain=is_worker)
     stdio.install_output(is_plain=is_worker)  # the handlers of a worker may print
     try:
         if not is_worker:
             _check_output()
-        app(prog_name="duly")
+        command_line(first_word)(prog_name="duly")
     except SystemExit as end:
         if end.code in _STOPPED:
             stdio.abandon()
