@@ -111,6 +111,27 @@ def test_a_table_names_the_zone_of_its_times(monkeypatch: pytest.MonkeyPatch, zo
         time.tzset()
 
 
+def test_list_shows_the_chosen_columns(shell: Shell, app: duly.Duly) -> None:
+    app.queue("q").send("x", key="k", priority=3, headers={"trace": "7"})
+
+    lines = shell.ok("list", "q", "--columns", "key,priority,headers,key").out.splitlines()
+    assert [line.split() for line in lines] == [["KEY", "PRIORITY", "HEADERS"], ["k", "3", "trace=7"]]
+
+    app.queue("q").receive()[0].reject("no stock")
+    lines = shell.ok("dead", "ls", "q", "--columns", "reason,holder,body").out.splitlines()
+    assert lines[1].split() == ["no", "stock", "-", "x"]
+
+
+def test_an_unknown_column_is_refused_with_the_names_of_all(shell: Shell, app: duly.Duly) -> None:
+    app.queue("q").send("x")
+
+    for words in (("list", "q"), ("dead", "ls", "q")):
+        done = shell.run(*words, "--columns", "id,colour")
+        assert (done.status, done.out) == (2, "")
+        assert "there is no column 'colour', but there are id, state, when" in done.err
+        assert "JSON has all fields" in shell.run(*words, "--columns", "id", "--json").err
+
+
 def test_show_prints_all_of_a_message(shell: Shell, app: duly.Duly) -> None:
     id_ = given_dead(app.queue("orders"), {"order": 17}, "out of paper", headers={"trace": "abc"}, key="c-1")
 

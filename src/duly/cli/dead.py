@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
-from rich.console import RenderableType
 
-from duly.cli import inspection, management, output, values
+from duly.cli import inspection, management, values
 from duly.cli.command import command
-from duly.cli.output import Align, body_text, clock_text
+from duly.cli.message_table import Columns, chosen_columns, message_table
 from duly.cli.parameters import Headers, Id, Inbox, Most, Yes
 from duly.cli.session import NotFound, Session
 from duly.errors import UsageError
-from duly.message import Message
 from duly.selection import Where
 
 app: typer.Typer = typer.Typer(no_args_is_help=True, help="Inspect, redrive and delete dead letters.")
@@ -36,6 +34,9 @@ AtEnd = Annotated[bool, typer.Option("--at-end", help="Put them behind all due m
 Newest = Annotated[bool, typer.Option("--newest", help="Newest first.")]
 MostOrAll = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most N. Default: all.")]
 
+_USUAL: Final = ("id", "died", "reason", "key", "error", "body")
+_SPARE: Final = ("key", "died", "reason")
+
 
 @command(app)
 def ls(
@@ -49,11 +50,13 @@ def ls(
     until: Until = None,
     header: Headers = None,
     newest: Newest = False,
+    columns: Columns = None,
 ) -> None:
     """List dead letters, oldest first, with the first 200 characters of each body; --json has all of it."""
     where = _where(error, reason, key, since, until, header, None)
+    chosen = chosen_columns(columns, as_json=session.as_json)
     letters = session.inbox(queue).find_dead(where, limit, newest=newest)
-    session.show({"messages": letters}, _table(letters))
+    session.show({"messages": letters}, message_table(letters, chosen or _USUAL, spare=() if chosen else _SPARE))
     if len(letters) == limit and not session.as_json:
         session.note("there may be more: filter with --error, --reason, --since, or raise --limit")
 
@@ -77,30 +80,6 @@ def _where(
         "ids": ids or None,
     }
     return Where(**given) if any(each is not None for each in given.values()) else None
-
-
-def _table(letters: list[Message]) -> RenderableType:
-    died = output.zoned("DIED")
-    columns: dict[str, Align] = {
-        "ID": "left",
-        died: "left",
-        "REASON": "left",
-        "KEY": "left",
-        "ERROR": "left",
-        "BODY": "left",
-    }
-    rows = [
-        (
-            each.id,
-            clock_text(each.finished_at),
-            each.reason or "-",
-            each.key or "-",
-            each.errors[-1].error if each.errors else "-",
-            body_text(output.body_of(each)),
-        )
-        for each in letters
-    ]
-    return output.Sheet(columns, rows, cut=["REASON", "KEY", "ERROR", "BODY"], spare=["KEY", died, "REASON"])
 
 
 @command(app)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Group, RenderableType
@@ -10,6 +10,7 @@ from rich.text import Text
 
 from duly._core.measures import span
 from duly.cli import output, values
+from duly.cli.message_table import OVER, Columns, chosen_columns, message_table
 from duly.cli.output import Align, body_text, clock_text, exact_clock_text, time_text, whole_body
 from duly.cli.parameters import STATES, Id, Inbox, Limit, Most, State
 from duly.cli.session import Inbox as AnInbox
@@ -30,9 +31,8 @@ Consumer = Annotated[
     str | None, typer.Option("--consumer", metavar="NAME", help="Only messages that this consumer holds.")
 ]
 
-_OVER: Final = ("dead", "done")
-"""States without further attempts."""
-_WHEN: Final = {"leased": "DEADLINE", "dead": "DIED", "done": "FINISHED"}
+_WHEN: Final = {"leased": "deadline", "dead": "died", "done": "finished"}
+"""The column of times, by state."""
 
 
 def queues(session: Session) -> None:
@@ -46,11 +46,19 @@ def queues(session: Session) -> None:
         output.print_text(name)
 
 
-def list_(session: Session, queue: Inbox, state: StateOf = None, limit: Limit = 50, after: After = None) -> None:
+def list_(
+    session: Session,
+    queue: Inbox,
+    state: StateOf = None,
+    limit: Limit = 50,
+    after: After = None,
+    columns: Columns = None,
+) -> None:
     """List messages of a queue, with the first 200 characters of each body; --json has all of it.
 
     Example: duly list orders delayed --limit 20
     """
+    chosen = chosen_columns(columns, as_json=session.as_json)
     asked: State | None = None if state is None else values.choice(state, "STATE", State)
     source = session.inbox(queue)
     states = STATES if asked is None else (asked,)
@@ -65,7 +73,7 @@ def list_(session: Session, queue: Inbox, state: StateOf = None, limit: Limit = 
         if len(found) < limit or not found:
             found += _listed(source, each, limit - len(found), after)
         after = None
-    session.show({"messages": found}, _page_table(asked, found) if asked else _mixed_table(found))
+    session.show({"messages": found}, _page_table(asked, found, chosen))
     if len(found) == limit and not session.as_json:
         session.note(f"there may be more: --after {found[-1].id}")
 
@@ -78,49 +86,14 @@ def _listed(source: AnInbox, state: State, limit: int, after: str | None) -> lis
     return found
 
 
-def _mixed_table(page: list[Message]) -> RenderableType:
-    """Return a table of messages in all states. WHEN is the deadline, the end or the due time, by state."""
-    when = output.zoned("WHEN")
-    columns: dict[str, Align] = {"ID": "left", "STATE": "left", when: "left", "FAILURES": "right", "KEY": "left"}
-    rows = [
-        (each.id, each.state, clock_text(_when(each)), each.failures, each.key or "-", body_text(output.body_of(each)))
-        for each in page
-    ]
-    return output.Sheet({**columns, "BODY": "left"}, rows, cut=["KEY", "BODY"], spare=["FAILURES", "KEY"])
-
-
-def _page_table(state: str, page: list[Message]) -> RenderableType:
-    tries = "FAILURES" if state in _OVER else "ATTEMPT"
-    columns: dict[str, Align] = {
-        "ID": "left",
-        output.zoned(_WHEN.get(state, "DUE")): "left",
-        tries: "right",
-        "KEY": "left",
-    }
-    columns |= {"REASON": "left"} if state == "dead" else {"HOLDER": "left"} if state == "leased" else {}
-    rows = [
-        (
-            each.id,
-            clock_text(_when(each)),
-            each.failures if state in _OVER else each.attempt,
-            each.key or "-",
-            *({"dead": (each.reason,), "leased": (each.consumer,)}.get(state, ())),
-            body_text(output.body_of(each)),
-        )
-        for each in page
-    ]
-    return output.Sheet(
-        {**columns, "BODY": "left"},
-        rows,
-        cut=["KEY", "REASON", "HOLDER", "BODY"],
-        spare=[tries, "KEY", "HOLDER", "REASON"],
-    )
-
-
-def _when(message: Message) -> Any:
-    if message.state == "leased":
-        return message.deadline
-    return message.finished_at if message.state in _OVER else message.due_at
+def _page_table(state: str | None, page: list[Message], chosen: list[str] | None) -> RenderableType:
+    if chosen:
+        return message_table(page, chosen)
+    if state is None:
+        return message_table(page, ["id", "state", "when", "failures", "key", "body"], spare=["failures", "key"])
+    when, tries = _WHEN.get(state, "due"), "failures" if state in OVER else "attempt"
+    also = {"dead": ["reason"], "leased": ["holder"]}.get(state, [])
+    return message_table(page, ["id", when, tries, "key", *also, "body"], spare=[tries, "key", *also])
 
 
 def show(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
@@ -145,7 +118,7 @@ def _message_text(message: Message) -> RenderableType:
         "holder": message.consumer,
         "deadline": message.deadline and time_text(message.deadline),
         "finished": message.finished_at and time_text(message.finished_at),
-        "attempt": None if message.state in _OVER else message.attempt,
+        "attempt": None if message.state in OVER else message.attempt,
         "counted": f"{message.deliveries} deliveries, {message.failures} failures, {message.crashes} crashes, "
         f"{message.defers} defers, {message.releases} releases",
         "cycles": message.cycles or None,
