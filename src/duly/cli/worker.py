@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import ExitStack
+from dataclasses import replace
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, cast
 
 import typer
@@ -16,11 +19,15 @@ from duly.worker import logs, run
 from duly.worker.app_loader import load_app, warn_of_memory
 from duly.worker.assignment import Assignment
 from duly.worker.event_loop import leave
+from duly.worker.health import HealthServer
 from duly.worker.reloader import Reloader
 from duly.worker.supervisor import Supervisor, child_command
 from duly.worker.worker_options import DEFAULT_GRACE, WorkerOptions
 
 MOST_PROCESSES = 1000
+MOST_PORT = 65_535
+Place = tuple[str, int]
+"""A host and a port to listen on. An empty host means all addresses."""
 
 Target = Annotated[
     str,
@@ -69,6 +76,16 @@ LogFormat = Annotated[
 ]
 
 
+Health = Annotated[
+    str | None,
+    typer.Option(
+        "--health",
+        metavar="[HOST:]PORT",
+        help="Serve /healthz and /metrics of this worker on a port, for probes. Default host: all addresses.",
+    ),
+]
+
+
 class AppCommand(Command):
     """A command without --url, since it uses the server of the app."""
 
@@ -88,6 +105,7 @@ def worker(
     reload: Reload = False,
     log_level: LogLevel = "info",
     log_format: LogFormat = "text",
+    health: Health = None,
 ) -> None:
     """Run the handlers of an app until stopped.
 
@@ -104,27 +122,43 @@ def worker(
     if processes is not None:
         checked_count(processes, "--processes", most=MOST_PROCESSES)
     assignment = Assignment(target, options, cast("logs.LogFormat", log_format), log_level)
+    place = None if health is None else _host_and_port(health)
     if processes is None and not reload:
-        raise typer.Exit(_serve(assignment))
-    raise typer.Exit(_supervise(assignment, processes or 1, reload))
+        raise typer.Exit(_serve(assignment, place))
+    raise typer.Exit(_supervise(assignment, processes or 1, reload, place))
 
 
-def _serve(assignment: Assignment) -> int:
+def _host_and_port(text: str) -> Place:
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and int(port) <= MOST_PORT):
+        raise UsageError(f"--health: {text!r} is not a port, like 8080, or a host and a port, like 127.0.0.1:8080")
+    return host.strip("[]"), int(port)
+
+
+def _serve(assignment: Assignment, health: Place | None) -> int:
     """Run the worker in this process, without a parent."""
     app = load_app(assignment.target)
     logs.configure(assignment.log_format, assignment.log_level)  # after the import, which may configure logging
     _announce(assignment, app=app)
     warn_of_memory(app)
-    status = 0 if run(app, assignment.options) else 1
+    show_vitals = None if health is None else lambda read: HealthServer(*health, lambda: [read()])
+    status = 0 if run(app, assignment.options, show_vitals=show_vitals) else 1
     leave(status)
     return status
 
 
-def _supervise(assignment: Assignment, processes: int, reload: bool) -> int:
+def _supervise(assignment: Assignment, processes: int, reload: bool, health: Place | None) -> int:
     logs.configure(assignment.log_format, assignment.log_level)
-    _announce(assignment, processes=processes, reload=reload)
     make = Reloader if reload else Supervisor
-    return make(child_command(assignment), processes, assignment.options.grace).run()
+    with ExitStack() as stack:
+        if health is not None:
+            directory = stack.enter_context(TemporaryDirectory(prefix="duly-"))
+            assignment = replace(assignment, vitals=directory)
+        supervisor = make(child_command(assignment), processes, assignment.options.grace)
+        if health is not None:
+            stack.enter_context(HealthServer(*health, lambda: supervisor.vitals(assignment.vitals)))
+        _announce(assignment, processes=processes, reload=reload)
+        return supervisor.run()
 
 
 def _announce(assignment: Assignment, **more: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 from duly.errors import DulyError, UsageError
@@ -11,6 +12,7 @@ from duly.worker.assignment import Assignment
 from duly.worker.event_loop import leave
 from duly.worker.refusals import is_refusal
 from duly.worker.supervisor import MISUSE, REFUSED
+from duly.worker.vitals import VitalsSocket
 
 
 def main(text: str) -> int:
@@ -45,7 +47,8 @@ def _serve(assignment: Assignment) -> bool:
     app.on_start(parent_pipe.mark_running)
     logs.configure(assignment.log_format, assignment.log_level)  # after the import, which may set up its own
     warn_of_memory(app)
-    return run(app, assignment.options, orders=parent_pipe.stop_requests)
+    show_vitals = functools.partial(VitalsSocket, assignment.vitals) if assignment.vitals else None
+    return run(app, assignment.options, orders=parent_pipe.stop_requests, show_vitals=show_vitals)
 
 
 if __name__ == "__main__":

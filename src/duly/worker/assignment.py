@@ -19,12 +19,14 @@ class Assignment:
     options: WorkerOptions
     log_format: LogFormat = "text"
     log_level: str = "info"
+    vitals: str = ""
+    """The directory in which children show their state to the parent. Empty: they do not."""
 
     def to_json(self) -> str:
         """Encode it for the command line."""
         options = json.loads(self.options.to_json())
-        fields = {"target": self.target, "options": options, "log": [self.log_format, self.log_level]}
-        return json.dumps(fields)
+        log = [self.log_format, self.log_level]
+        return json.dumps({"target": self.target, "options": options, "log": log, "vitals": self.vitals})
 
     @classmethod
     def from_json(cls, text: str) -> Assignment:
@@ -32,6 +34,7 @@ class Assignment:
         try:
             fields: Any = json.loads(text)
             log_format, log_level = fields["log"]
-            return cls(fields["target"], WorkerOptions.from_json(json.dumps(fields["options"])), log_format, log_level)
+            options = WorkerOptions.from_json(json.dumps(fields["options"]))
+            return cls(fields["target"], options, log_format, log_level, fields["vitals"])
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise UsageError(f"these are not the arguments of a child of `duly worker`: {text[:200]!r}") from error

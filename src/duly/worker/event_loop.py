@@ -6,12 +6,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from duly._async.app import AsyncDuly
 from duly._sync.app import Duly
 from duly.errors import UsageError
 from duly.worker.logs import event
+from duly.worker.vitals import Vitals
 from duly.worker.worker import Worker
 from duly.worker.worker_options import WorkerOptions
 
@@ -28,13 +30,23 @@ Orders = Callable[[], int]
 """Returns how often a parent has asked this process to stop."""
 
 
-def run(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, orders: Orders | None = None) -> bool:
+ShowVitals = Callable[[Callable[[], Vitals]], AbstractContextManager[object]]
+"""Shows the state of the worker, which the given function returns, to other processes."""
+
+
+def run(
+    app: Duly | AsyncDuly,
+    options: WorkerOptions | None = None,
+    *,
+    orders: Orders | None = None,
+    show_vitals: ShowVitals | None = None,
+) -> bool:
     """Work until stopped. Return whether no handler was cut off."""
     _check_no_running_loop()
     loop = _new_loop()
     asyncio.set_event_loop(loop)
     try:
-        return _finish(loop, loop.create_task(arun(app, options, orders=orders)))
+        return _finish(loop, loop.create_task(_run_shown(Worker(app, options, orders=orders), show_vitals)))
     finally:
         _close(loop)
 
@@ -42,6 +54,11 @@ def run(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, orders: 
 async def arun(app: Duly | AsyncDuly, options: WorkerOptions | None = None, *, orders: Orders | None = None) -> bool:
     """Work in the running event loop until stopped. Return whether no handler was cut off."""
     return await Worker(app, options, orders=orders).run()
+
+
+async def _run_shown(worker: Worker, show_vitals: ShowVitals | None) -> bool:
+    with nullcontext() if show_vitals is None else show_vitals(worker.vitals):
+        return await worker.run()
 
 
 def _check_no_running_loop() -> None:

@@ -16,6 +16,7 @@ from duly.worker.logs import event
 from duly.worker.parent_pipe import MARGIN
 from duly.worker.restart_backoff import RestartBackoff
 from duly.worker.signal_pipe import SignalPipe
+from duly.worker.vitals import Vitals, read_vitals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +30,8 @@ REFUSED: Final = 3
 
 _SERVING: Final = 10.0
 """Seconds after which a running child counts as one that serves."""
+
+_NOT_RUNNING: Final = Vitals(0, "the process is not running")
 
 _LOG: Final = logging.getLogger("duly.worker")
 
@@ -70,6 +73,11 @@ class Supervisor:
         status = MISUSE if self._was_misused else int(self._lost > 0)
         self._log(logging.INFO, "supervisor.stopped", status=status)
         return status
+
+    def vitals(self, directory: str) -> list[Vitals]:
+        """Read the state of all children, which show it in a directory. Any thread may call this."""
+        children = [record.child for record in self._records]
+        return [_NOT_RUNNING if child is None else read_vitals(directory, child.pid) for child in children]
 
     def _is_over(self) -> bool:
         return self._is_stopping and not self._children()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
@@ -23,6 +24,7 @@ from duly.worker.renewer import Renewer
 from duly.worker.settler import Settler
 from duly.worker.setup import Setup
 from duly.worker.source import AnyDelivery
+from duly.worker.vitals import LoopProbe, QueueVitals, Vitals
 from duly.worker.worker_options import DEFAULT_GRACE, GivenQueues, WorkerOptions
 
 _LOG: Final = logging.getLogger("duly.worker")
@@ -38,6 +40,8 @@ _FLUSH_TIMEOUT: Final = 2.0
 """Seconds to settle messages when the time is up."""
 _STOP_HOOKS_TIMEOUT: Final = 4.0
 """Seconds that `on_stop` hooks have, in addition to the rest of the grace."""
+_BLOCKED_AFTER: Final = 10.0
+"""Seconds after which an event loop that does not run makes the process unhealthy."""
 
 
 class Worker:
@@ -68,6 +72,7 @@ class Worker:
         self._progress = asyncio.Event()
         self._parts: list[asyncio.Task[None]] = []
         """Empty: it has not started."""
+        self._loop_probe = LoopProbe()
         self._starting: asyncio.Task[Any] | None = None
         """The task that runs the `on_start` hooks."""
         self.refusal: DulyError | None = None
@@ -99,6 +104,27 @@ class Worker:
             self._starting.cancel()
         elif self._parts:
             self._stop_fetching()
+
+    def vitals(self) -> Vitals:
+        """Return the state of this worker, for probes. Any thread may call this."""
+        if not self._parts:
+            return Vitals(os.getpid(), "the worker is starting")
+        now = time.monotonic()
+        queues = tuple(
+            QueueVitals(each.name, each.busy, each.handled, round(now - each.source.polled_at, 3))
+            for each in self._runtimes
+        )
+        rolled_back = self._async_app._link.rolled_back
+        return Vitals(os.getpid(), self._trouble(), self._setup.concurrency, rolled_back, queues)
+
+    def _trouble(self) -> str | None:
+        if self._is_stopping.is_set():
+            return "the worker is stopping"
+        if (blocked := self._loop_probe.blocked_for(self._loop)) > _BLOCKED_AFTER:
+            return f"the event loop has not run for {blocked:.0f} s: a handler blocks it"
+        if all(runtime.source.is_down for runtime in self._runtimes):
+            return f"{self._setup.app._address.shown} does not answer"
+        return None
 
     def _stop_fetching(self) -> None:
         self._fetcher.stop()
