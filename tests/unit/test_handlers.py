@@ -255,11 +255,6 @@ def test_bad_options_are_refused(options: dict[str, Any], problem: str) -> None:
         Handler(on_order, **options)
 
 
-def test_a_thread_cannot_have_a_timeout() -> None:
-    with pytest.raises(UsageError, match=r"handler handle: .*thread cannot be cancelled.*max_runtime"):
-        Handler(handle, timeout=5)
-
-
 @pytest.mark.parametrize(
     "options", [{"max": 0}, {"max": 1001}, {"max": 1.5}, {"wait": -1}, {"wait": None}, {"wait": float("inf")}]
 )

@@ -142,7 +142,8 @@ class AsyncInbox(ABC, Generic[BodyT]):
         - `concurrency`: The number of calls that run at once in each process. The default is 100 for an `async def`,
           and 16 for a `def`, which runs in threads.
         - `batch`: With a `duly.Batch`, the function gets lists.
-        - `timeout`: Seconds after which an `async def` is cancelled, which counts as a failure.
+        - `timeout`: Seconds after which the call counts as a failure. An `async def` is cancelled. A `def` keeps its
+          thread, and `duly worker --processes` replaces the process.
 
         Bodies are decoded to the annotated type. Raises UsageError if an option or the function is invalid, or if there
         is a handler already.

@@ -35,6 +35,8 @@ class Bound(NamedTuple):
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    timeout: float | None = None
+    """Seconds that a `def` may run in a thread. An `async def` limits its own time."""
 
 
 _NO_KWARGS: Final[dict[str, Any]] = {}
@@ -70,7 +72,7 @@ class Handler:
         default = BATCH_CONCURRENCY if batch else ASYNC_CONCURRENCY if self.is_async else THREAD_CONCURRENCY
         self.has_own_concurrency: bool = concurrency is not None
         self.concurrency: int = default if concurrency is None else checked_count(concurrency, "concurrency")
-        self.timeout: float | None = checked_timeout(timeout, f"handler {self.name}", is_async=self.is_async)
+        self.timeout: float | None = checked_timeout(timeout)
         self._expected = _EXPECTED_OF_BATCH if batch else _EXPECTED
         self._parameters = signatures.parameters_of(function, "handler")
         self._queue_title = ""
@@ -188,17 +190,9 @@ class Handler:
         return signatures.item_of(kind)
 
 
-def checked_timeout(timeout: Seconds | None, who: str, *, is_async: bool) -> float | None:
-    """Return a time-out in seconds, if it can be enforced."""
-    if timeout is None:
-        return None
-    seconds = checked_positive_seconds(timeout, "timeout")
-    if not is_async:
-        raise UsageError(
-            f"{who}: timeout needs an `async def`, since a thread cannot be cancelled. Give the queue a max_runtime: "
-            "a `def` that runs longer loses the message"
-        )
-    return seconds
+def checked_timeout(timeout: Seconds | None) -> float | None:
+    """Return a timeout in seconds."""
+    return None if timeout is None else checked_positive_seconds(timeout, "timeout")
 
 
 # One small function for each order of parameters: this runs for every message.
@@ -274,7 +268,7 @@ class TaskDefinition:
             raise UsageError(f"task {self.name!r}: retry must be a duly.Retry, not {retry!r}")
         self.retry = retry
         """None: the queue's."""
-        self.timeout: float | None = checked_timeout(timeout, f"task {self.name!r}", is_async=self.is_async)
+        self.timeout: float | None = checked_timeout(timeout)
         self.concurrency: int | None = None if concurrency is None else checked_count(concurrency, "concurrency")
         self._parameters = signatures.parameters_of(function, "task")
         self._plan: ArgumentPlan | None = None

@@ -284,7 +284,8 @@ class Duly:
         - `queue`: The name of a queue, or a queue of this app if it needs options. Tasks may share a queue.
         - `retry`: The retry policy of the task; None: that of the queue.
         - `name`: The name in messages; None: the name of the function.
-        - `timeout`: Seconds after which an `async def` is cancelled, which counts as a failure.
+        - `timeout`: Seconds after which the call counts as a failure. An `async def` is cancelled. A `def` keeps its
+          thread, and `duly worker --processes` replaces the process.
         - `concurrency`: The number of calls that run at once in a process. It applies to all tasks of the queue
           together, and the largest value is used.
 

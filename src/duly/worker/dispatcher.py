@@ -1,6 +1,6 @@
 """Passes the messages of one queue to the runner of its handler: slots for `async def`, threads for `def`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from duly._async.delivery import AsyncDelivery
 from duly._core.handlers import TaskSet
@@ -17,12 +17,20 @@ from duly.worker.thread_runner import ThreadRunner
 class Dispatcher:
     """The runners of one queue."""
 
-    def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> None:
+    def __init__(
+        self,
+        runtime: QueueRuntime,
+        hooks: Hooks,
+        settler: Settler,
+        on_overrun: Callable[[AnyDelivery, float], None] | None = None,
+    ) -> None:
+        """Take `on_overrun`, which is called with a message and the timeout that its `def` handler has exceeded."""
         self._runtime = runtime
+        self._on_overrun = on_overrun
         self._settler = settler
         self._invoker = _invoker_for(runtime, hooks, settler)
         self._async_runner = AsyncRunner(self._invoker, runtime.slots)
-        self._thread_runner = ThreadRunner(self._invoker, runtime.slots)
+        self._thread_runner = ThreadRunner(self._invoker, runtime.slots, self._note_overrun)
         self._runners = (self._async_runner, self._thread_runner)
         batch = runtime.handler.batch
         self._collector = None if batch is None else BatchCollector(runtime, self._runner_for(runtime.is_async), batch)
@@ -82,6 +90,10 @@ class Dispatcher:
 
     def _is_lost(self, item: Item, lost_deliveries: set[AnyDelivery]) -> bool:
         return any(each in lost_deliveries for each in self._invoker.deliveries(item)) and self._invoker.is_lost(item)
+
+    def _note_overrun(self, item: Item, seconds: float) -> None:
+        if self._on_overrun is not None:
+            self._on_overrun(self._invoker.deliveries(item)[0], seconds)
 
     @property
     def waiting(self) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from duly._core import codec, results, signatures
-from duly._core.handlers import Bound, Handler, TaskSet, UnknownTask
+from duly._core.handlers import Bound, Handler, TaskDefinition, TaskSet, UnknownTask
 from duly._core.hooks import Hooks
 from duly._core.outcome_rules import ACK, Decision, decision_of_return, decisions_of_batch
 from duly.errors import CodecError
@@ -135,11 +135,11 @@ class HandlerInvoker(Invoker):
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler, handler: Handler) -> None:
         super().__init__(runtime, hooks, settler)
         self._bind = handler.bind
-        self._timed = _timed(handler.function, handler.timeout)
+        self._limits = _time_limits(handler)
 
     def _call_for(self, delivery: AnyDelivery, envelope: codec.Envelope) -> Bound:
         bound = self._bind(envelope.content, envelope.body, delivery)
-        return bound if self._timed is None else bound._replace(function=self._timed)
+        return bound._replace(**self._limits) if self._limits else bound
 
 
 class TaskInvoker(Invoker):
@@ -148,14 +148,14 @@ class TaskInvoker(Invoker):
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler, tasks: TaskSet) -> None:
         super().__init__(runtime, hooks, settler)
         self._tasks = tasks
-        self._timed = {name: _timed(task.function, task.timeout) for name, task in tasks.tasks.items()}
+        self._limits = {name: _time_limits(task) for name, task in tasks.tasks.items()}
 
     def _call_for(self, delivery: AnyDelivery, envelope: codec.Envelope) -> Bound:
         task, call = self._tasks.find(envelope.content, envelope.body)
         delivery._task_retry = task.retry
         bound = task.bind(call, delivery)
-        timed = self._timed[task.name]
-        return bound if timed is None else bound._replace(function=timed)
+        limits = self._limits[task.name]
+        return bound._replace(**limits) if limits else bound
 
 
 class BatchInvoker(Invoker):
@@ -164,7 +164,7 @@ class BatchInvoker(Invoker):
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler, handler: Handler) -> None:
         super().__init__(runtime, hooks, settler)
         self._handler = handler
-        self._function = _timed(handler.function, handler.timeout) or handler.function
+        self._limits = _time_limits(handler)
 
     def deliveries(self, item: Any) -> Sequence[AnyDelivery]:
         """Return the messages of a batch."""
@@ -188,7 +188,9 @@ class BatchInvoker(Invoker):
                 kept.append(delivery)
             except CodecError as error:
                 item.excluded[position] = rejection_of(error)
-        return Bound(self._function, self._handler.arguments(bodies, kept), {}) if kept else LOST
+        if not kept:
+            return LOST
+        return Bound(self._handler.function, self._handler.arguments(bodies, kept), {})._replace(**self._limits)
 
     def same_for_all(self, item: Any, decision: Decision) -> Conclusion:
         """Return one decision for all messages that the handler received."""
@@ -212,10 +214,20 @@ def rejection_of(error: CodecError) -> Decision:
     return Decision("reject", reason=reason, error=str(error))
 
 
-def _timed(function: Callable[..., Any], seconds: float | None) -> Callable[..., Any] | None:
+def overrun_error(seconds: float) -> TimeoutError:
+    """Return the error of a handler that took too long."""
+    return TimeoutError(f"the handler took longer than its timeout of {seconds:g} s")
+
+
+def _time_limits(handler: Handler | TaskDefinition) -> dict[str, Any]:
+    """Return the fields of a call that limit its time: an async function that ends itself, or a limit for a thread."""
+    if handler.timeout is None:
+        return {}
+    return {"function": _timed(handler.function, handler.timeout)} if handler.is_async else {"timeout": handler.timeout}
+
+
+def _timed(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
     """Limit the time of an async function."""
-    if seconds is None:
-        return None
 
     async def timed(*args: Any, **kwargs: Any) -> Any:
         scope = asyncio.timeout(seconds)
@@ -224,7 +236,7 @@ def _timed(function: Callable[..., Any], seconds: float | None) -> Callable[...,
                 return await function(*args, **kwargs)
         except TimeoutError as error:
             if scope.expired():
-                raise TimeoutError(f"the handler took longer than its timeout of {seconds:g} s") from error
+                raise overrun_error(seconds) from error
             raise
 
     return timed

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import threading
+import time
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from queue import Empty, SimpleQueue
 from typing import Final, Literal
 
 from duly._core.outcome_rules import Decision, decision_of_error
-from duly.worker.invoker import RELEASE, Conclusion, Invoker, Item
+from duly.worker.invoker import RELEASE, Conclusion, Invoker, Item, overrun_error
 
 _STOP: Final = None
 
@@ -19,11 +20,15 @@ class ThreadRunner:
 
     They are daemons: a handler that hangs does not keep the process from ending. Conclusions go back to the event loop
     in batches: it is notified once, and takes all of them.
+
+    A handler that exceeds its timeout has failed, although its thread goes on. Another thread takes its place.
     """
 
-    def __init__(self, invoker: Invoker, size: int) -> None:
+    def __init__(self, invoker: Invoker, size: int, on_overrun: Callable[[Item, float], None] | None = None) -> None:
+        """Take `on_overrun`, which is called in the event loop with a handler's item and timeout."""
         self._invoker = invoker
         self._size = size
+        self._on_overrun = on_overrun
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[Item | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -31,14 +36,17 @@ class ThreadRunner:
         """Items that were added and have no conclusion. Only the event loop uses it."""
         self._concluded: deque[tuple[Item, Conclusion]] = deque()
         self._is_loop_notified = False
+        self._timers: dict[Item, asyncio.TimerHandle] = {}
+        """The ends of timeouts. Only the event loop uses it."""
+        self._overrun: set[Item] = set()
+        """Items whose handler has exceeded its timeout, and still runs. Only the event loop changes it."""
 
     def add(self, items: Iterable[Item]) -> None:
         """Run the handler on these items as soon as threads are free."""
         for item in items:
             self._unfinished.add(item)
             self._inbox.put(item)
-        for _ in range(min(len(self._unfinished), self._size) - len(self._threads)):
-            self._start_thread()
+        self._start_threads()
 
     def take_back(self, beyond: int = 0) -> list[Item]:
         """Remove and return items that were not started, except for the first `beyond`."""
@@ -83,6 +91,10 @@ class ThreadRunner:
         """End all threads that are not busy."""
         self.close()
 
+    def _start_threads(self) -> None:
+        for _ in range(min(len(self._unfinished), self._size) + len(self._overrun) - len(self._threads)):
+            self._start_thread()
+
     def _start_thread(self) -> None:
         name = f"duly-{self._invoker.runtime.name}-{len(self._threads) + 1}"
         thread = threading.Thread(target=self._serve, name=name, daemon=True)
@@ -92,7 +104,7 @@ class ThreadRunner:
     def _serve(self) -> None:
         get, conclude = self._inbox.get, self._concluded.append
         while (item := get()) is not _STOP:
-            conclude((item, self.handle(item)))
+            conclude((item, self.handle(item, self._limit)))
             if not self._is_loop_notified:
                 self._is_loop_notified = True
                 self._notify_loop()
@@ -106,12 +118,44 @@ class ThreadRunner:
         concluded, settle, unfinished = self._concluded, self._invoker.settle, self._unfinished
         while concluded:
             item, conclusion = concluded.popleft()
-            if item in unfinished:  # otherwise it was released
+            if self._timers and (timer := self._timers.pop(item, None)) is not None:
+                timer.cancel()
+            if item in unfinished:  # otherwise it was released, or has exceeded its timeout
                 unfinished.discard(item)
                 settle(item, conclusion)
+            elif item in self._overrun:  # its thread was replaced
+                self._overrun.discard(item)
+                self._threads.pop()
+                self._inbox.put(_STOP)
 
-    def handle(self, item: Item) -> Conclusion:
-        """Run one handler. No error of the handler is raised here."""
+    def _limit(self, item: Item, seconds: float) -> None:
+        """Limit the time of a handler that begins now. Called in its thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._begin_limit, item, seconds, time.monotonic())
+
+    def _begin_limit(self, item: Item, seconds: float, began: float) -> None:
+        rest = began + seconds - time.monotonic()
+        self._timers[item] = self._loop.call_later(max(rest, 0.0), self._end_limit, item, seconds)
+
+    def _end_limit(self, item: Item, seconds: float) -> None:
+        """Settle a handler that has exceeded its timeout as failed, and let another thread take its place."""
+        self._collect()
+        self._timers.pop(item, None)
+        if item not in self._unfinished:
+            return
+        self._unfinished.discard(item)
+        self._overrun.add(item)
+        error = overrun_error(seconds)
+        conclusion = self._invoker.same_for_all(item, decision_of_error(error))
+        if self._invoker.is_observed:
+            self._invoker.context.copy().run(self._invoker.on_ended, item, conclusion, error)
+        self._invoker.settle(item, conclusion)
+        self._start_threads()
+        if self._on_overrun is not None:
+            self._on_overrun(item, seconds)
+
+    def handle(self, item: Item, limit: Callable[[Item, float], None] | None = None) -> Conclusion:
+        """Run one handler. No error of the handler is raised here. `limit` is called if it has a timeout."""
         invoker = self._invoker
         context = invoker.context.copy()
         failure: BaseException | None = None
@@ -124,9 +168,11 @@ class ThreadRunner:
             else:
                 if invoker.is_observed:
                     context.run(invoker.on_started, item)
+                if call.timeout is not None and limit is not None:
+                    limit(item, call.timeout)
                 conclusion = invoker.conclusion_of(item, context.run(call.function, *call.args, **call.kwargs))
         except BaseException as error:  # noqa: BLE001 - a handler may raise anything
             failure, conclusion = error, invoker.same_for_all(item, decision_of_error(error))
-        if invoker.is_observed:
+        if invoker.is_observed and item not in self._overrun:
             context.run(invoker.on_ended, item, conclusion, failure)
         return conclusion

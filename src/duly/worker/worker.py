@@ -182,7 +182,8 @@ class Worker:
             on_progress=self._on_progress, on_dead=self._dead_hooks.start, is_spread=self._is_spread
         )
         self._dispatchers = {
-            runtime: Dispatcher(runtime, definitions.hooks, self._settler) for runtime in self._runtimes
+            runtime: Dispatcher(runtime, definitions.hooks, self._settler, self._on_overrun)
+            for runtime in self._runtimes
         }
         self._janitor = Janitor(self._runtimes, self._setup.groups, self._async_app.namespace, self._setup.concurrency)
         prepare = self._janitor.create_groups_beside if self._is_spread else None
@@ -245,6 +246,17 @@ class Worker:
         runtime.source.held.difference_update(lost)
         self._dispatchers[runtime].note_lost(lost)
         self._fetcher.notify_change()  # a lost suspect no longer blocks claims
+
+    def _on_overrun(self, delivery: AnyDelivery, seconds: float) -> None:
+        """Let the parent replace this process. Without a parent, the thread goes on until its handler returns."""
+        is_replaced = self._orders is not None
+        effect = "this process is replaced" if is_replaced else "its thread runs until the handler returns"
+        event(
+            _LOG, logging.ERROR, "handler.timed_out", queue=delivery.queue, id=delivery.id, timeout=seconds,
+            effect=effect,
+        )  # fmt: skip
+        if is_replaced and not self._is_stopping.is_set():
+            self.stop()
 
     def _on_part_ended(self, part: asyncio.Task[None]) -> None:
         if part.cancelled():  # by the worker, or by the program that ends
