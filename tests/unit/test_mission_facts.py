@@ -183,12 +183,20 @@ def section(page: str, heading: str) -> str:
     [
         pytest.param("docs/guide.md", "Leases, renewal, fencing", r"without renewal .* lease .* longer", id="000-9"),
         pytest.param(
-            "docs/order.md", "What many consumers change", r"claims are in order, the work overlaps", id="001-2 many"
+            "docs/order.md", "Why parallel consumers lose the order", r"deliveries are in order, but the work overlaps",
+            id="001-2 many",
         ),
-        pytest.param("docs/order.md", "Set or deduct", r"absolute values: .* the older one wins", id="001-3 values"),
-        pytest.param("docs/order.md", "Set or deduct", r"changes: .* the sum is right in the end", id="001-3 changes"),
         pytest.param(
-            "docs/order.md", "Set or deduct", r"both need order wherever anything reads between", id="001-3 reads"
+            "docs/order.md", "Absolute values or changes", r"absolute values: .* the older value wins",
+            id="001-3 values",
+        ),
+        pytest.param(
+            "docs/order.md", "Absolute values or changes", r"changes: .* the sum is right in the end",
+            id="001-3 changes",
+        ),
+        pytest.param(
+            "docs/order.md", "Absolute values or changes", r"both need order if any program reads between",
+            id="001-3 reads",
         ),
         pytest.param("docs/locks.md", "When the lock is busy", r"do not sleep in a handler", id="002-5 sleeping"),
         pytest.param("README.md", "Guarantees", r"delivery is \*at least once\*", id="003-3 at least once"),
