@@ -12,7 +12,7 @@ GUIDANCE = {ENGLISH: "When one Redis is enough", CHINESE: "什么时候一台 Re
 COMPARED = {
     ENGLISH: (
         "order", "duplicates of the producer", "duplicates at the consumer", "a consumer that crashes", "ack",
-        "what is out", "blocking read", "several consumers share the work", "each message to several parties",
+        "messages in flight", "blocking read", "several consumers share the work", "each message to several parties",
         "read again", "delay", "retry with back-off", "dead letters, redrive", "memory after the ack",
         "cost on the server",
     ),
