@@ -1,10 +1,12 @@
-"""Count phrases that `CONTRIBUTING.md` asks to avoid in `src` and `tests`, and compare the counts with ceilings.
+"""Count phrases that `CONTRIBUTING.md` asks to avoid in code, tests, examples and pages, and compare with ceilings.
 
 Only prose is searched: comments, docstrings, texts and names of tests in Python; comments and texts of Lua; the words
-of templates. Other identifiers, code between backquotes and texts without a space, such as keys, are not prose.
+of templates; pages without their code blocks. Other identifiers, code between backquotes, addresses of links and texts
+without a space, such as keys, are not prose.
 
-`check_words.py` prints a table and fails if a package is above its ceiling. `check_words.py PACKAGE...` lists each
-phrase with its place. After a rewrite, lower the ceiling in `CEILINGS`.
+`check_words.py` prints a table and fails if a part is above its ceiling: a package, a folder of tests, the examples, or
+a page. Parts without phrases are not in the table. `check_words.py PART...` lists each phrase with its place. After a
+rewrite, lower the ceiling in `CEILINGS`.
 """
 
 import ast
@@ -18,34 +20,40 @@ from typing import Final, NamedTuple, TypeGuard
 ROOT: Final = Path(__file__).parent.parent
 SOURCE: Final = ROOT / "src/duly"
 TESTS: Final = ROOT / "tests"
-GENERATED: Final = (SOURCE / "_sync", TESTS / "client/_sync")
+EXAMPLES: Final = ROOT / "examples"
+DOCS: Final = ROOT / "docs"
+SKIPPED: Final = (SOURCE / "_sync", TESTS / "client/_sync", DOCS / "conformance.md", DOCS / "zh")
+"""Generated files, and the Chinese pages."""
 SAMPLES: Final = TESTS / "unit/test_check_words.py"
 """Its texts have the phrases on purpose."""
 
 CEILINGS: Final[Mapping[str, int]] = {
-    "_async": 0,
     "_core": 9,
     "_lua": 10,
-    "acl": 0,
-    "bench": 0,
-    "cli": 0,
-    "demo": 0,
-    "doctor": 0,
-    "duly": 0,
-    "embedded": 0,
-    "memory": 0,
-    "testing": 0,
-    "tests": 0,
+    "docs/acl.md": 34,
+    "docs/cli.md": 93,
+    "docs/dashboard.md": 50,
+    "docs/doctor.md": 1,
+    "docs/exactly-once.md": 18,
+    "docs/guide.md": 98,
+    "docs/hosted.md": 1,
+    "docs/internals.md": 17,
+    "docs/metrics.md": 25,
+    "docs/mission.md": 23,
+    "docs/operations.md": 111,
+    "docs/protocol.md": 218,
+    "docs/scaling.md": 2,
+    "docs/speed.md": 3,
+    "docs/topics.md": 1,
+    "docs/workers.md": 89,
+    "examples": 132,
     "tests/cli": 1,
     "tests/client": 13,
-    "tests/docs": 1,
     "tests/lua": 2,
     "tests/unit": 8,
     "tests/web": 3,
-    "web": 0,
-    "worker": 0,
 }
-"""The highest count for each package. It is only ever lowered. In `_core` and `_lua` they are names of audit faults."""
+"""The highest count of each part, 0 unless listed. It is only lowered. In `_core` and `_lua` they are audit faults."""
 
 _VERBS: Final = (
     "is|are|was|were|isn't|has|had|can|cannot|could|may|might|must|will|would|should|does|did|"
@@ -60,7 +68,7 @@ PHRASES: Final[Mapping[str, str]] = {
     "tell": r"\b(?:tell|tells|told|telling)\b",
     "whoever": r"\b(?:who|what|whom)ever\b",
     "of its own": r"\bof (?:its|his|her|their|your|our|my|one's) own\b|\bof (?:yours|ours|theirs)\b",
-    "look": r"\blook(?:s|ed|ing)?\b(?! (?:up|like)\b)",
+    "look": r"\blook(?:s|ed|ing)?\b(?![ -](?:ahead|like|up)\b)",
     "hand out": r"\bhand(?:s|ed|ing)?(?: \w+){0,2} out\b",
     "is no": r"(?<!\bthere )\b(?:is|are|was|were) no (?!(?:longer|more|less|later|earlier|other|one|such)\b)\w",
     "too": r", too(?=[.,:;!?)]|$)|\balso (?:when|if|while|where)\b",
@@ -82,6 +90,10 @@ _BACKQUOTED: Final = re.compile(r"`[^`]*`")
 _LUA_PROSE: Final = re.compile(
     r"--\[\[(.*?)\]\]|((?:^[ ]*--[^\n]*\n)+|--[^\n]*)|\"([^\"\n]*)\"|'([^'\n]*)'", re.DOTALL | re.MULTILINE
 )
+_FENCED: Final = re.compile(r"^( *)(```+)[^\n]*\n.*?^\1\2 *$", re.DOTALL | re.MULTILINE)
+_ADDRESS: Final = re.compile(r"(?<=\])\([^)\s]*\)")
+_BEGINS_BLOCK: Final = re.compile(r"\s*(?:$|[#|]|[-*] |\d+\. )")
+"""An empty line, a heading, a row of a table, or an item of a list."""
 _MARKUP: Final = re.compile(r"<(?:script|style).*?</(?:script|style)>|<[^>]*>|\{%.*?%\}|\{\{.*?\}\}", re.DOTALL)
 
 
@@ -174,11 +186,32 @@ def prose_of_template(source: str) -> Iterator[Prose]:
     yield Prose(_MARKUP.sub(lambda markup: "\n" * markup[0].count("\n") or " ", source), 1)
 
 
-READERS: Final = {".py": prose_of_python, ".lua": prose_of_lua, ".html": prose_of_template}
+def prose_of_page(source: str) -> Iterator[Prose]:
+    """Return the paragraphs, items, rows and headings of a page, without code blocks and addresses of links."""
+    text = _ADDRESS.sub("", _FENCED.sub(lambda block: "\n" * block[0].count("\n"), source))
+    block: list[str] = []
+    for number, line in enumerate([*text.split("\n"), ""], 1):
+        if block and _BEGINS_BLOCK.match(line):
+            yield Prose("\n".join(block).lstrip("#-*|0123456789. "), number - len(block))
+            block = []
+        if line.strip():
+            block.append(line)
 
 
-def package_of(path: Path) -> str:
-    """Name the package or the folder of tests of a file."""
+READERS: Final = {
+    ".py": prose_of_python,
+    ".lua": prose_of_lua,
+    ".html": prose_of_template,
+    ".md": prose_of_page,
+}
+
+
+def part_of(path: Path) -> str:
+    """Name the package, the folder of tests, or the page."""
+    if DOCS in path.parents or path.parent == ROOT:
+        return path.relative_to(ROOT).as_posix()
+    if EXAMPLES in path.parents:
+        return "examples"
     if TESTS in path.parents:
         return "/".join(path.relative_to(ROOT).parts[:2]) if path.parent != TESTS else "tests"
     parts = path.relative_to(SOURCE).parts
@@ -187,34 +220,36 @@ def package_of(path: Path) -> str:
 
 def hits_by_file() -> Iterator[tuple[Path, list[Hit]]]:
     """Search every file that is written by hand."""
-    for path in sorted([*SOURCE.rglob("*"), *TESTS.rglob("*")]):
-        if path.suffix in READERS and path != SAMPLES and not set(GENERATED) & set(path.parents):
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
+    for path in sorted([*SOURCE.rglob("*"), *TESTS.rglob("*"), *EXAMPLES.rglob("*"), *pages]):
+        if path.suffix in READERS and path != SAMPLES and not set(SKIPPED) & {path, *path.parents}:
             yield path, [hit for prose in READERS[path.suffix](path.read_text()) for hit in hits_in(prose)]
 
 
-def print_hits(packages: Iterable[str]) -> None:
-    """List each phrase of some packages with its place."""
-    wanted = set(packages)
+def print_hits(parts: Iterable[str]) -> None:
+    """List each phrase of some parts with its place."""
+    wanted = set(parts)
     for path, hits in hits_by_file():
-        if package_of(path) in wanted:
+        if part_of(path) in wanted:
             for hit in sorted(hits, key=lambda each: each.line):
                 print(f"{path.relative_to(ROOT)}:{hit.line}: {hit.name}: {hit.text}")
 
 
 def count() -> dict[str, Counter[str]]:
-    """Count the phrases of each package."""
+    """Count the phrases of each part."""
     counts: dict[str, Counter[str]] = {}
     for path, hits in hits_by_file():
-        counts.setdefault(package_of(path), Counter()).update(hit.name for hit in hits)
+        counts.setdefault(part_of(path), Counter()).update(hit.name for hit in hits)
     return counts
 
 
 def table(counts: Mapping[str, Counter[str]]) -> str:
-    """Write the counts, one row for each package."""
+    """Write the counts, one row for each part that has phrases or may have them."""
     names = list(PHRASES)
-    rows = [["package", *names, "sum", "ceiling"]]
-    for package, found in sorted(counts.items()):
-        rows.append([package, *(str(found[name] or "") for name in names), str(found.total()), str(ceiling(package))])
+    rows = [["part", *names, "sum", "ceiling"]]
+    for part, found in sorted(counts.items()):
+        if found.total() or ceiling(part):
+            rows.append([part, *(str(found[name] or "") for name in names), str(found.total()), str(ceiling(part))])
     everything = sum(counts.values(), Counter[str]())
     limits = sum(map(ceiling, counts))
     rows.append(["all", *(str(everything[name] or "") for name in names), str(everything.total()), str(limits)])
@@ -227,24 +262,24 @@ def table(counts: Mapping[str, Counter[str]]) -> str:
     )
 
 
-def ceiling(package: str) -> int:
-    """Return the highest count that a package may have. A new package has none of the phrases."""
-    return CEILINGS.get(package, 0)
+def ceiling(part: str) -> int:
+    """Return the highest count that a part may have. A new package or page has none of the phrases."""
+    return CEILINGS.get(part, 0)
 
 
 def above(counts: Mapping[str, Counter[str]]) -> list[str]:
-    """Describe the packages that are above their ceilings."""
+    """Describe the parts that are above their ceilings."""
     return [
-        f"{package}: {found.total()} phrases, {ceiling(package)} allowed; tools/check_words.py {package} lists them"
-        for package, found in sorted(counts.items())
-        if found.total() > ceiling(package)
+        f"{part}: {found.total()} phrases, {ceiling(part)} allowed; tools/check_words.py {part} lists them"
+        for part, found in sorted(counts.items())
+        if found.total() > ceiling(part)
     ]
 
 
-def main(packages: list[str]) -> int:
-    """Print the table, or the phrases of packages; return the exit status."""
-    if packages:
-        print_hits(packages)
+def main(parts: list[str]) -> int:
+    """Print the table, or the phrases of parts; return the exit status."""
+    if parts:
+        print_hits(parts)
         return 0
     counts = count()
     print(table(counts))

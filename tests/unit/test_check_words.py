@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tools import check_words
-from tools.check_words import Prose, hits_in, prose_of_lua, prose_of_python, prose_of_template
+from tools.check_words import Prose, hits_in, prose_of_lua, prose_of_page, prose_of_python, prose_of_template
 
 PYTHON = '''"""Tell what is taken."""
 
@@ -27,6 +27,20 @@ return 'anew'
 TEMPLATE = """<p class="so many">{{ tell }} so
 many {% if nobody %}</p>
 {# somebody #}"""
+PAGE = """# What waits
+
+A message is `mended`, see [the page](mended.md#anew).
+
+```python
+nobody()  # anew
+```
+
+- It is made
+  anew.
+- Who waits gets it.
+
+| call | what is returned |
+"""
 
 Reader = Callable[[str], Iterator[Prose]]
 
@@ -42,9 +56,10 @@ Reader = Callable[[str], Iterator[Prose]]
         ),
         (prose_of_lua, LUA, {("somebody", 1), ("look", 1), ("somebody", 2), ("anew", 4)}),
         (prose_of_template, TEMPLATE, {("so many", 1), ("somebody", 3)}),
+        (prose_of_page, PAGE, {("what is", 1), ("anew", 10), ("what is", 11), ("what is", 13)}),
     ],
 )
-def test_phrases_are_found_in_comments_texts_and_test_names_with_their_lines(
+def test_phrases_are_found_in_comments_texts_pages_and_test_names_with_their_lines(
     reader: Reader, source: str, expected: set[tuple[str, int]]
 ) -> None:
     found = [hit for prose in reader(source) for hit in hits_in(prose)]
@@ -56,7 +71,7 @@ def test_phrases_are_found_in_comments_texts_and_test_names_with_their_lines(
     [
         "What does it return? See what happens.",
         "There is no key, and it is no longer needed.",
-        "Look up the name. It looks like an id.",
+        "Look up the name. It looks like an id. A look-up is fast.",
         "It ran so long that it was killed.",
         "Besides, the sheet amends the mission.",
     ],
@@ -70,7 +85,7 @@ def test_a_relative_clause_without_a_noun_counts_once(text: str) -> None:
     assert [hit.name for hit in hits_in(Prose(text, 1))] == ["what is"]
 
 
-def test_a_package_above_its_ceiling_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_above_its_ceiling_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_words, "CEILINGS", {"worker": 2, "web": 1})
     counts = {"worker": Counter(tell=2), "web": Counter(say=1, anew=1), "new": Counter(tell=1)}
     assert [problem.partition(":")[0] for problem in check_words.above(counts)] == ["new", "web"]
