@@ -13,7 +13,7 @@ with duly.Duly(os.environ.get("DULY_URL", "memory://")) as app:
     orders.send({"order": 2, "item": "cups"})
 
     for d in orders.receive(limit=10, wait=1):
-        with d:  # the block ends: ack. It raises: the message comes again
+        with d:  # the block ends: ack. It raises: the message is retried
             print("handling", d.body, "attempt", d.attempt)
 
     stats = orders.stats()

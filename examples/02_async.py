@@ -1,4 +1,4 @@
-"""A producer and three consumers in one event loop. Concurrent sends share their round trips by themselves."""
+"""A producer and three consumers in one event loop. Duly sends concurrent messages in one round trip."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Send once, however often the button is pressed; and search only for what was typed last."""
+"""Send one message for many presses of a button (dedup); and search only for the last text (debounce)."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""How a test of yours looks: three days of reminders, a crash and a late ack, in no time and without a server."""
+"""A test with the virtual clock: three days of reminders, a crash and a late ack, in no time and without a server."""
 
 import duly
 from duly.testing import clock
@@ -7,7 +7,7 @@ HOUR, DAY = 3600, 24 * 3600
 
 
 def remind_until_paid(reminders: duly.Queue, paid: set[str]) -> list[str]:
-    """Handle what is due: remind those who have not paid, and come back tomorrow."""
+    """Handle due messages: remind users who have not paid, and send the reminder again for tomorrow."""
     reminded = []
     for d in reminders.receive(wait=0):
         if d.body["user"] in paid:
@@ -32,12 +32,12 @@ def test_users_are_reminded_daily_until_they_have_paid() -> None:
     assert reminders.stats().live == 0
 
 
-def test_a_message_of_a_dead_consumer_comes_again_and_its_late_ack_is_refused() -> None:
+def test_a_message_of_a_dead_consumer_is_redelivered_and_its_late_ack_is_refused() -> None:
     exports = duly.Duly("memory://").queue("exports", lease=HOUR)
     exports.send("export")
     [first] = exports.receive(wait=0)
 
-    clock.advance(HOUR)  # nobody heard from it
+    clock.advance(HOUR)  # the lease expires
     [second] = exports.receive(wait=0)
 
     assert (second.id, second.crashes) == (first.id, 1)
@@ -51,6 +51,6 @@ def test_a_message_of_a_dead_consumer_comes_again_and_its_late_ack_is_refused() 
 
 if __name__ == "__main__":
     test_users_are_reminded_daily_until_they_have_paid()
-    test_a_message_of_a_dead_consumer_comes_again_and_its_late_ack_is_refused()
+    test_a_message_of_a_dead_consumer_is_redelivered_and_its_late_ack_is_refused()
     clock.reset()
     print("three days in no time")

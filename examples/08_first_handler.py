@@ -1,6 +1,6 @@
 """A handler: a function that a worker calls with each message of a queue.
 
-In a module of your own, say shop.py, leave out the last part and run `duly worker shop:app`.
+In your own module, for example shop.py, leave out the last part and run `duly worker shop:app`.
 """
 
 import os
@@ -20,10 +20,10 @@ class Order:
 
 
 @orders.handler
-async def on_order(order: Order) -> None:  # returns: finished. Raises: comes again
+async def on_order(order: Order) -> None:  # returns: acked. Raises: retried
     print("handling order", order.number, "of", order.item)
     if order.item == "the last":
-        os.kill(os.getpid(), signal.SIGTERM)  # what a service manager does to stop a worker
+        os.kill(os.getpid(), signal.SIGTERM)  # as a service manager stops a worker
 
 
 if __name__ == "__main__":

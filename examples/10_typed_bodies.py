@@ -1,4 +1,4 @@
-"""Bodies by annotation: what a handler asks for is what it gets; what does not fit is a dead letter at once."""
+"""Bodies are decoded to the annotation of the handler. A body that does not fit becomes a dead letter at once."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ class Visit(TypedDict):
 
 
 orders = app.queue("example-typed-orders")
-payments = app.queue("example-typed-payments", type=Payment)  # checked when sent, too
+payments = app.queue("example-typed-payments", type=Payment)  # also validated when sent
 addresses = app.queue("example-typed-addresses")
 visits = app.queue("example-typed-visits")
 
@@ -64,7 +64,7 @@ async def main() -> None:
     await orders.send(Order(1, ["tea", "cups"]))
     await payments.send(Payment(order=1, cents=499))
     await addresses.send({"city": "Berlin", "zip": "10117"})
-    await addresses.send({"city": "Nowhere", "zip": "none"})  # no Address: dead, reason "decode"
+    await addresses.send({"city": "Nowhere", "zip": "none"})  # not an Address: dead, reason "decode"
     await visits.send({"page": "/tea"})
 
     async with duly.Worker(app):

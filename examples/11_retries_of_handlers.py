@@ -1,4 +1,4 @@
-"""How a handler fails: by policy, after a time of its own, not now, never. And who hears of what is dead."""
+"""The ways in which a handler fails: retry by policy, retry after a given time, defer, reject. And a dead hook."""
 
 import asyncio
 import os
@@ -16,20 +16,20 @@ async def on_payment(kind: str, d: duly.AsyncDelivery) -> bool | None:
     calls[kind] += 1
     print(f"{kind}: attempt {d.attempt}, deferred {d.defers} times")
     if kind == "the bank is down":
-        raise ConnectionError("no answer")  # comes again by the policy; dead after the third time
+        raise ConnectionError("no answer")  # retried by the policy; dead after the third attempt
     if kind == "the bank asks for patience" and d.attempt == 1:
-        raise duly.RetryIn(0.1)  # counts, but when is ours to say
-    if kind == "somebody else has the lock" and d.defers < 2:
-        raise duly.Defer(0.1)  # not now: no attempt is spent, and no thread sleeps
+        raise duly.RetryIn(0.1)  # counts as a failure, with our own delay
+    if kind == "the lock is busy" and d.defers < 2:
+        raise duly.Defer(0.1)  # later: no attempt is spent, and no thread sleeps
     if kind == "no such account":
-        raise duly.Reject("no such account")  # dead at once: to try again would not help
+        raise duly.Reject("no such account")  # dead at once: a retry would not help
     if kind == "it hangs":
         await asyncio.sleep(60)  # the timeout ends this, and counts as a failure
     return kind != "returns False"  # False: like an error, by the policy
 
 
 @payments.on_dead
-async def tell_somebody(message: duly.Message) -> None:
+async def report_dead(message: duly.Message) -> None:
     print(f"dead: {message.body} - {message.reason}", "-", message.errors[-1].error if message.errors else "")
 
 
@@ -38,7 +38,7 @@ async def main() -> None:
         [
             "the bank is down",
             "the bank asks for patience",
-            "somebody else has the lock",
+            "the lock is busy",
             "no such account",
             duly.Send("it hangs", retry=duly.Retry(attempts=1)),  # a message may carry its own policy
             duly.Send("returns False", retry=duly.Retry(delays=[0.05])),
@@ -49,10 +49,10 @@ async def main() -> None:
             await asyncio.sleep(0.05)
 
     assert calls["the bank is down"] == 3
-    assert calls["somebody else has the lock"] == 3
+    assert calls["the lock is busy"] == 3
     stats = await payments.stats()
     print("finished", stats.acked, "dead", stats.dead)
-    await payments.redrive()  # back to work, attempts anew: when the bank is up again
+    await payments.redrive()  # with all attempts: when the bank is up again
     await payments.delete()
     await app.aclose()
 

@@ -12,7 +12,7 @@ db = sqlite3.connect(":memory:")
 db.execute("CREATE TABLE visit (message TEXT PRIMARY KEY, page TEXT NOT NULL)")
 
 
-@visits.handler(batch=duly.Batch(max=100, wait=0.1))  # a hundred at the most, or what came 0.1 s after the first
+@visits.handler(batch=duly.Batch(max=100, wait=0.1))  # at most a hundred, or the messages of 0.1 s
 async def on_visits(pages: list[str], deliveries: list[duly.AsyncDelivery]) -> list[object]:
     outcomes: list[object] = []
     with db:  # one transaction for all; the ids make it safe to repeat
@@ -20,10 +20,10 @@ async def on_visits(pages: list[str], deliveries: list[duly.AsyncDelivery]) -> l
             if page == "/robots.txt":
                 outcomes.append(duly.Reject("not a page"))
             elif page == "/busy" and d.attempt == 1:
-                outcomes.append(ConnectionError("not now"))  # this one comes again, by the policy
+                outcomes.append(ConnectionError("not now"))  # this one is retried, by the policy
             else:
                 db.execute("INSERT OR IGNORE INTO visit VALUES (?, ?)", (d.id, page))
-                outcomes.append(None)  # finished
+                outcomes.append(None)  # acked
     print("a batch of", len(pages))
     return outcomes
 

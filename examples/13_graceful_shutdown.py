@@ -1,6 +1,6 @@
-"""SIGTERM while handlers run: what runs is finished, what was not begun stays, and no attempt is spent.
+"""SIGTERM while handlers run: running messages are finished, the others stay, and no attempt is spent.
 
-What is not finished when the grace is over is cancelled and given back; the exit status says so.
+When the grace period is over, handlers are cancelled and their messages released; the exit status is then 1.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ async def on_export(seconds: float, d: duly.AsyncDelivery) -> None:
     print(f"begun, takes {seconds} s")
     begun.append(d.id)
     if len(begun) == 2:
-        os.kill(os.getpid(), signal.SIGTERM)  # what a service manager does: it asks to stop
+        os.kill(os.getpid(), signal.SIGTERM)  # as a service manager stops a worker
     try:
         await asyncio.sleep(seconds)
-    except asyncio.CancelledError:  # the grace is over: free what you hold, and go
+    except asyncio.CancelledError:  # the grace period is over: free your resources
         print("cut off; lost:", d.lost)
         raise
     print("finished")
@@ -34,7 +34,7 @@ def on_stop() -> None:
 
 begun: list[str] = []
 exports.send_many([0.5] * 5)
-app.run(grace=10)  # returns: nothing was cut off. The process would end with status 0
+app.run(grace=10)  # returns: no handler was cancelled. The process would end with status 0
 
 stats = exports.stats()
 print(f"finished {stats.acked}, still waiting {stats.ready}")

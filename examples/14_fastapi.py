@@ -1,6 +1,6 @@
-"""A worker beside a web app, in the same process: FastAPI's lifespan starts it and stops it in order.
+"""A worker and a web app in one process: FastAPI's lifespan starts the worker and shuts it down gracefully.
 
-Serve such a file with `uvicorn module:web`. Uvicorn has the signals; when it shuts down, the worker has its grace.
+Serve such a file with `uvicorn module:web`. Uvicorn handles signals; the worker then has its grace period.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ async def health() -> dict[str, float]:
     return {"workers": len(await app.workers()), "oldest_age": stats.oldest_age}
 
 
-# From here on only what lets the example run and end by itself.
+# The rest only makes the example run and end.
 
 
 def ask(url: str, body: object = None) -> object:

@@ -1,6 +1,6 @@
-"""Hooks: what runs around every handler of an app. Here for a trace id in each log line, and for numbers.
+"""Hooks run around every handler of an app: here for a trace id in each log line, and for statistics.
 
-A hook that sets a context variable sets it for its handler: each message has a context of its own.
+A context variable that a hook sets is visible to its handler: each message has its own context.
 """
 
 import asyncio
@@ -43,25 +43,25 @@ def end(d: duly.AsyncDelivery, outcome: str) -> None:  # "ack", "retry", "defer"
 
 @app.on_error
 def report(d: duly.AsyncDelivery, error: BaseException) -> None:
-    if not isinstance(error, duly.Outcome):  # Defer, RetryIn and Reject are no surprise
+    if not isinstance(error, duly.Outcome):  # Defer, RetryIn and Reject are not errors
         log.error("attempt %d of %s failed: %r", d.attempt, d.queue, error)
 
 
 @app.on_dead
-def bury(message: duly.Message) -> None:
+def report_dead(message: duly.Message) -> None:
     log.error("message %s of %s is dead: %s", message.body, message.queue, message.reason)
 
 
 @orders.handler
 async def on_order(order: int) -> None:
-    await asyncio.sleep(0.01)  # others run meanwhile, each with its own trace
+    await asyncio.sleep(0.01)  # other handlers run in the meantime, each with its own trace
     log.info("handling order %d", order)
     if order == 2:
         raise ValueError("no such order")
 
 
 @prices.handler
-def on_price(price: int) -> None:  # in a thread; hooks run there, too
+def on_price(price: int) -> None:  # runs in a thread, and so do its hooks
     log.info("handling price %d", price)
 
 

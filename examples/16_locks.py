@@ -1,6 +1,6 @@
-"""Locks in handlers: messages that find one busy come back later, and nobody waits behind them.
+"""Locks in handlers: a message that finds its lock busy is deferred, and delays no other message.
 
-Two orders of the same item are never packed at once; a lock that is never freed kills its own message, and no other.
+Two orders of the same item are never packed at once. If a lock is never freed, only its own message becomes dead.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ packed: list[tuple[str, int]] = []
 @orders.handler
 async def on_order(order: dict[str, str], d: duly.AsyncDelivery) -> None:
     item = order["item"]
-    # Back after 50 ms, 75 ms, 112 ms ... without spending an attempt; dead when it was deferred 8 times.
+    # Redelivered after 50 ms, 75 ms, 112 ms ... without spending an attempt; dead after 8 deferrals.
     busy = duly.Defer(0.05, factor=1.5, limit=8)
     async with d.lock(f"stock:{item}", ttl=30, on_busy=busy) as lock:
         packing[item] = packing.get(item, 0) + 1
         assert packing[item] == 1, "two at once"
         await asyncio.sleep(0.02)
         packing[item] -= 1
-        packed.append((item, lock.fence))  # what is written elsewhere should carry the fence, and refuse smaller ones
+        packed.append((item, lock.fence))  # a database should store this fencing token, and refuse smaller ones
 
 
 async def main() -> None:
-    async with app.lock("stock:cursed", ttl=600):  # by somebody who hangs
+    async with app.lock("stock:cursed", ttl=600):  # the holder hangs
         cursed = await orders.send({"item": "cursed"})
         await orders.send_many([{"item": item} for item in ("book", "book", "lamp", "lamp", "pen")])
         async with duly.Worker(app):

@@ -1,7 +1,7 @@
-"""Exactly once: an order becomes an invoice, a parcel and an event, and the stock shrinks, in one step with its end.
+"""Exactly once: an order becomes an invoice, a parcel and an event, and reduces the stock, in one step with its ack.
 
-Whoever dies in the middle leaves no half of it: either all has happened and the order is finished, or nothing has and
-the order comes again.
+A crash leaves nothing half done: either all effects have happened and the order is finished, or none has and the order
+is redelivered.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import os
 import duly
 
 app = duly.AsyncDuly(os.environ.get("DULY_URL", "memory://"))
-orders = app.queue("example-orders", done=duly.Keep(count=100))  # keeps results
+orders = app.queue("example-orders", done=duly.Keep(count=100))  # stores results
 invoices = app.queue("example-invoices")
 parcels = app.queue("example-parcels")
 events = app.topic("example-events")
@@ -29,7 +29,7 @@ async def on_order(order: dict[str, int], d: duly.AsyncDelivery) -> dict[str, in
             ("ZINCRBY", "example:customers", order["count"], f"customer-{order['customer']}"),
         ],
     )
-    return {"left": left}  # the result; commit(result=...) would keep one in the same step
+    return {"left": left}  # the result; commit(result=...) would store one in the same step
 
 
 async def main() -> None:
@@ -48,7 +48,7 @@ async def main() -> None:
     try:
         await d.commit(send=[(parcels, "?")], redis=[("INCR", "example:stock")])
     except duly.UsageError as error:
-        print("refused:", error)  # a hash is no number: nothing was sent, and the message is still ours
+        print("refused:", error)  # a hash is not a number: nothing was sent, and we still have the message
     await d.reject("not an order")
     assert (await parcels.stats()).sent == 10
 

@@ -1,4 +1,4 @@
-"""Ask workers and wait for the answer: what a handler returns comes back to whoever sent the message."""
+"""Wait for a result: the sender of a message gets the return value of its handler."""
 
 import asyncio
 import os
@@ -6,13 +6,13 @@ import os
 import duly
 
 app = duly.AsyncDuly(os.environ.get("DULY_URL", "memory://"))
-prices = app.queue("example-prices", done=duly.Keep(count=1000, age=600))  # keeps results for ten minutes
+prices = app.queue("example-prices", done=duly.Keep(count=1000, age=600))  # stores results for ten minutes
 STOCK = {"tea": 4.20, "cups": 12.50}
 
 
 @prices.handler
 async def on_question(item: str) -> dict[str, float | str]:
-    await asyncio.sleep(0.1)  # looks it up
+    await asyncio.sleep(0.1)  # the look-up
     if item not in STOCK:
         raise duly.Reject(f"there is no {item!r}")
     return {"item": item, "price": STOCK[item]}
@@ -25,7 +25,7 @@ async def main() -> None:
     async with duly.Worker(app):
         for id_ in ids:
             try:
-                print("answer:", await prices.result(id_, wait=10))  # wakes up as soon as it is there
+                print("answer:", await prices.result(id_, wait=10))  # wakes up as soon as there is one
             except duly.HandlerFailed as error:
                 print("no answer:", error.message.reason if error.message else "unknown")
         try:

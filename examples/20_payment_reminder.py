@@ -4,11 +4,11 @@ import duly
 from duly.testing import Handled, clock, work_off
 
 MINUTE, HOUR = 60, 3600
-app = duly.Duly("memory://")  # the clock of a real server cannot be moved; a shop says duly.Duly()
+app = duly.Duly("memory://")  # the clock of a real server cannot be moved; a shop uses duly.Duly()
 reminders = app.queue("example-reminders")
 sent: list[tuple[int, int]] = []
 
-# What its handler finishes comes back by itself, after twice as long each time, but within half an hour.
+# A reminder repeats after each ack. The delay doubles each time, up to half an hour.
 UNTIL_PAID = duly.Repeat(first=MINUTE, factor=2, max=30 * MINUTE)
 THREE_TIMES = duly.Repeat(first=MINUTE, factor=2, times=3)
 
@@ -18,7 +18,7 @@ def await_payment(order: int, repeat: duly.Repeat = UNTIL_PAID) -> None:
 
 
 def paid(order: int) -> None:
-    reminders.cancel(f"remind-{order}", running=True)  # no more reminders, also when one is just being sent
+    reminders.cancel(f"remind-{order}", running=True)  # no more reminders, even if one is being sent
 
 
 @reminders.handler
@@ -27,7 +27,7 @@ def remind(body: dict[str, int], d: duly.Delivery) -> None:
 
 
 def minutes(handled: list[Handled], start: float) -> list[tuple[int, int]]:
-    """Say which order was reminded in which minute."""
+    """Return the order and the minute of each reminder."""
     return [(each.body["order"], round((each.at.timestamp() - start) / MINUTE)) for each in handled]
 
 

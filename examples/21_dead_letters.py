@@ -1,4 +1,4 @@
-"""A parcel service that was away, and addresses that nobody can read: look at what died, mend it, send it again."""
+"""A parcel service that was down, and unreadable addresses: inspect dead letters, fix bodies, redrive them."""
 
 import os
 
@@ -11,7 +11,7 @@ def ship(parcel: dict[str, str]) -> None:
     if not is_service_up:
         raise TimeoutError("the parcel service does not answer")
     if not parcel["zip"].isdigit():
-        raise ValueError(f"{parcel['zip']!r} is no zip code")
+        raise ValueError(f"{parcel['zip']!r} is not a zip code")
 
 
 def work_off(parcels: duly.Queue) -> None:
@@ -25,7 +25,7 @@ def work_off(parcels: duly.Queue) -> None:
 
 
 def with_digits(letter: duly.Message) -> dict[str, str]:
-    """Mend what people wrote: the letter O for the digit 0."""
+    """Fix a typing error: the letter O for the digit 0."""
     return {**letter.body, "zip": letter.body["zip"].replace("O", "0")}
 
 
@@ -36,14 +36,14 @@ with duly.Duly(os.environ.get("DULY_URL", "memory://")) as app:
         parcels.send({"to": to, "zip": code}, headers={"country": "DE"})
     work_off(parcels)
 
-    # The service is back. Look first, then do it, 100 a second at the most.
+    # The service is up again. First a dry run, then the redrive, at most 100 per second.
     is_service_up = True
     away = duly.Where(error="TimeoutError*", headers={"country": "DE"})
     print("would be redriven:", parcels.redrive(where=away, dry_run=True))
     print("redriven:", parcels.redrive(where=away, rate="100/s"))
     work_off(parcels)
 
-    # Two are dead for another reason. One can be mended, the other is for people.
+    # Two are dead for another reason. One can be fixed, the other needs a person.
     unreadable = duly.Where(error="zip code")
     print("unreadable:", [letter.body for letter in parcels.find_dead(unreadable)])
     parcels.redrive(where=lambda letter: "O" in letter.body["zip"], edit=with_digits)
@@ -52,6 +52,6 @@ with duly.Duly(os.environ.get("DULY_URL", "memory://")) as app:
 
     letter = by_hand.list("ready")[0]
     print("for people:", letter.body, [event.what for event in letter.timeline])
-    print("shipped", parcels.stats().acked, "dead", parcels.stats().dead, "accounts right:", bool(parcels.audit()))
+    print("shipped", parcels.stats().acked, "dead", parcels.stats().dead, "audit passed:", bool(parcels.audit()))
     parcels.delete()
     by_hand.delete()

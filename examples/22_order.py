@@ -1,7 +1,7 @@
 """The stock of five items, set again and again: several consumers, random failures, and the last value wins.
 
-Without keys a message that fails comes back behind its successors, and an old value is written over a new one. With
-`key=` the messages of an item are worked off one at a time, in order, whoever works and whatever fails.
+Without keys a message that fails is redelivered after its successors, and an old value overwrites a new one. With
+`key=` the messages of an item are handled one at a time, in order, by any worker and through failures.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import random
 import duly
 
 app = duly.AsyncDuly(os.environ.get("DULY_URL", "memory://"))
-retry = duly.Retry(attempts=1000, first=0.01, factor=1)  # as often as it takes
+retry = duly.Retry(attempts=1000, first=0.01, factor=1)  # more than enough
 unordered = app.queue("example-stock-unordered", retry=retry)
 ordered = app.queue("example-stock-ordered", retry=retry)
 ITEMS = ("tea", "cups", "pots", "trays", "spoons")
@@ -26,7 +26,7 @@ history: dict[tuple[str, str], list[int]] = {}
 async def on_stock(change: dict[str, int], d: duly.AsyncDelivery) -> None:
     await asyncio.sleep(random.uniform(0, 0.02))  # some are faster than others
     if random.random() < 0.4:
-        raise ConnectionError("the shelf does not answer")  # comes again
+        raise ConnectionError("the shelf does not answer")  # retried
     where = (d.queue, d.headers["item"])
     stock[where] = change["left"]
     history.setdefault(where, []).append(change["left"])
@@ -61,5 +61,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    logging.getLogger("duly.worker").setLevel(logging.ERROR)  # failures are what this is about
+    logging.getLogger("duly.worker").setLevel(logging.ERROR)  # failures are expected here
     asyncio.run(main())

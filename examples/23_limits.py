@@ -1,7 +1,7 @@
-"""Limits over all workers: so many deliveries a second, and so many at once.
+"""Limits over all workers: deliveries per second, and messages in flight.
 
-Two workers with 20 handlers each could call the bank forty times at once. The queue hands out no more than 30 a
-second, and no more than 4 at a time, whoever asks.
+Two workers with 20 handlers each could call the bank forty times at once. One queue delivers at most 30 messages per
+second, another one has at most 4 in flight.
 """
 
 import asyncio
@@ -45,8 +45,8 @@ async def main() -> None:
     assert seconds > 1.4, "evenly: one at once, then 44 intervals of a thirtieth of a second"
 
     ids = await at_once.send_many(list(range(20)))
-    held = await at_once.receive(limit=100)  # by hand: the limit holds for everybody
-    print(f"{len(held)} are out;", await at_once.explain(ids[-1]))
+    held = await at_once.receive(limit=100)  # by hand: the limit applies to every consumer
+    print(f"{len(held)} are in flight;", await at_once.explain(ids[-1]))
     for d in held:
         await d.release()
     seconds = await work_off(at_once)

@@ -1,8 +1,8 @@
 """One message for two uses: totals in real time, and an archive. A topic with two groups.
 
-Meters publish each reading once. The group "totals" adds the readings of each minute up, in memory, as they come. The
-group "archive" writes them to a file, in batches; its disk is away until all totals are there. Each group has its own
-progress and its own retries: neither knows of the other, and neither waits for it.
+Meters publish each reading once. The group "totals" adds up the readings of each minute in memory. The group "archive"
+writes them to a file, in batches; its disk fails until all totals are there. Each group has its own progress and its
+own retries, and does not wait for the other.
 """
 
 import asyncio
@@ -47,13 +47,13 @@ async def on_reading(reading: Reading, d: duly.AsyncDelivery) -> None:
 @readings.handler(group="archive", batch=duly.Batch(max=20, wait=0.1), concurrency=1)
 async def on_readings(batch: list[Reading], deliveries: list[duly.AsyncDelivery]) -> None:
     if not disk_is_there.is_set():
-        raise OSError("the disk does not answer")  # the whole batch comes again, to this group alone
+        raise OSError("the disk does not answer")  # the whole batch is retried, in this group only
     lines = [
         json.dumps({"id": d.id, "meter": reading.meter, "minute": reading.minute, "watts": reading.watts}) + "\n"
         for reading, d in zip(batch, deliveries, strict=True)
     ]
     with archive.open("a") as file:
-        file.writelines(lines)  # the id in each line tells whoever reads it what came twice
+        file.writelines(lines)  # readers find duplicates by the id in each line
 
 
 def archived() -> dict[str, dict[str, int | str]]:
@@ -65,10 +65,10 @@ def archived() -> dict[str, dict[str, int | str]]:
 
 async def main() -> None:
     count = len(MINUTES) * METERS
-    # With keep=None the groups come first: an entry goes when all groups that there are have acked it.
+    # With keep=None create the groups first: an entry is removed when all existing groups have acked it.
     for name in ("totals", "archive"):
         await readings.group(name).create()
-    # Published before anybody listens: a group begins with the first entry that is kept, so nothing is lost.
+    # Published before any consumer exists: a group starts with the oldest entry, so nothing is lost.
     for minute in MINUTES:
         await readings.publish_many([Reading(meter, minute, 100 + meter) for meter in range(METERS)])
 
@@ -87,7 +87,7 @@ async def main() -> None:
         disk_is_there.set()
         while len(archived()) < count:  # noqa: ASYNC110 - until all are written
             await asyncio.sleep(0.05)
-        print(f"after {time.monotonic() - begin:.2f} s the archive has all {count}, too")
+        print(f"after {time.monotonic() - begin:.2f} s the archive has all {count} as well")
 
     for minute in MINUTES:
         assert sum(totals[minute].values()) == sum(range(100, 100 + METERS))
@@ -107,7 +107,7 @@ async def main() -> None:
     await app.aclose()
 
 
-logging.getLogger("duly.worker").setLevel(logging.ERROR)  # a disk that is away is what this is about
+logging.getLogger("duly.worker").setLevel(logging.ERROR)  # a disk that fails is expected here
 with tempfile.TemporaryDirectory() as directory:
     archive = Path(directory) / "readings.jsonl"
     asyncio.run(main())

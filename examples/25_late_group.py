@@ -1,4 +1,4 @@
-"""A topic remembers: a group that is made late sees what is kept, and any group may go back and read it again."""
+"""A topic retains its entries: a late group reads them all, and any group may seek back and read them again."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ orders = app.topic("example-orders", keep=duly.Keep(count=1000, age=7 * 86400)) 
 
 
 def taken(group: duly.Group) -> list[str]:
-    """Take what the group has not had yet, finish it, and return it."""
+    """Receive the unread entries of a group, ack them, and return their orders."""
     batch = group.receive(limit=100, wait=0.2)
     assert group.ack_many(batch) == []
     return [d.body["order"] for d in batch]
@@ -21,19 +21,19 @@ mails = orders.group("mails")
 ids = orders.publish_many([{"order": name} for name in ("tea", "cups", "pots")])
 print("mails:", taken(mails))
 
-# Statistics are added later. Its group begins with the first entry that is kept.
+# Statistics are added later. Their group starts with the oldest entry.
 statistics = orders.group("statistics")
 assert taken(statistics) == ["tea", "cups", "pots"]
-print("statistics, made late, has seen everything")
+print("statistics, created late, has seen everything")
 
-# Another one wants nothing of the past. It has to exist before what it is to get.
+# Another group needs no history. Create it before the entries that it should get.
 screen = orders.group("screen", start="new")
 assert screen.create()
 orders.publish({"order": "trays"})
 assert taken(screen) == ["trays"]
-print("screen has seen what came since it was made")
+print("screen has seen the entries since its creation")
 
-# The statistics were wrong: read everything again, from the beginning, behind an entry, or from a time on.
+# The statistics were wrong: read everything again, from the beginning, after an entry, or from a time on.
 assert taken(statistics) == ["trays"]
 statistics.seek("beginning")
 assert taken(statistics) == ["tea", "cups", "pots", "trays"]
@@ -45,7 +45,7 @@ print("statistics has read everything again, and no other group has noticed:")
 for group in orders.groups():
     print(f"  {group.name}: {group.unread} unread, {group.missed} missed")
 
-# And anybody may look, without a group and without a trace.
+# Any program can read, without a group and without changing anything.
 page = orders.read(limit=2)
 rest = orders.read(after=page[-1].id)
 print("in the stream:", [entry.body["order"] for entry in page + rest])

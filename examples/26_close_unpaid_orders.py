@@ -4,14 +4,14 @@ import duly
 from duly.testing import clock, work_off
 
 MINUTE = 60
-app = duly.Duly("memory://")  # the clock of a real server cannot be moved; a shop says duly.Duly()
+app = duly.Duly("memory://")  # the clock of a real server cannot be moved; a shop uses duly.Duly()
 closing = app.queue("example-closing")
-orders: dict[int, str] = {}  # stands for your database
+orders: dict[int, str] = {}  # represents your database
 
 
 def place(order: int) -> None:
     orders[order] = "open"
-    closing.send(order, delay=30 * MINUTE, id=f"close-{order}")  # an id of our own: the handle to cancel it
+    closing.send(order, delay=30 * MINUTE, id=f"close-{order}")  # our own id, to cancel it
 
 
 def pay(order: int) -> bool:
@@ -19,7 +19,7 @@ def pay(order: int) -> bool:
     if orders[order] != "open":
         return False
     orders[order] = "paid"
-    closing.cancel(f"close-{order}")  # True: close() does not run, now or later. False: it runs at this moment
+    closing.cancel(f"close-{order}")  # True: close() will never run. False: it is running
     return True
 
 
@@ -45,7 +45,7 @@ def main() -> None:
     print("29:00  order 2 is paid:", orders)
 
     closed = work_off(app, advance=2 * MINUTE)
-    print("30:00  nobody paid for order", closed[0].body, "in time:", orders)
+    print("30:00  order", closed[0].body, "was not paid in time:", orders)
     assert [(each.body, each.outcome) for each in closed] == [(3, "ack")]
     assert not pay(3)  # too late
     assert orders == {1: "paid", 2: "paid", 3: "closed"}

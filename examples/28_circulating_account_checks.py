@@ -1,7 +1,7 @@
-"""Check all accounts of a chat service round and round, for eight hours, with consumers that are killed now and then.
+"""Check all accounts of a chat service again and again, for eight hours, with consumers that are killed now and then.
 
-Finishing a check and putting the account back is one step on the server. So there is exactly one copy of each account,
-at every moment: a killed consumer loses none, and one that was only slow cannot put a second one in.
+The ack of a check and the next message are one atomic step. So there is exactly one copy of each account at every
+moment: a killed consumer loses none, and a slow consumer cannot add a second one.
 """
 
 import logging
@@ -14,29 +14,29 @@ from duly.testing import clock
 
 ACCOUNTS = [f"wechat-{n}" for n in range(8)]
 PAUSE, LEASE, HOUR = 60, 30, 3600
-app = duly.Duly("memory://")  # the clock of a real server cannot be moved; a service says duly.Duly()
+app = duly.Duly("memory://")  # the clock of a real server cannot be moved; a service uses duly.Duly()
 checks: dict[str, list[float]] = defaultdict(list)  # when each account was checked
 
 
 def circle_of(consumer: duly.Duly) -> duly.Queue:
-    # A kill is no fault of an account: none is put aside as poison, however many consumers die while they have it.
+    # A kill is not the fault of an account: none becomes a dead letter, regardless of the number of crashes.
     return consumer.queue("example-accounts", lease=LEASE, crash_limit=1_000)
 
 
 def check_what_is_due(circle: duly.Queue, *, is_killed: bool = False) -> None:
-    """Check up to three accounts. A consumer that is killed says nothing more, between check and recycle at worst."""
+    """Check up to three accounts. A killed consumer stops at the worst moment: between check and recycle."""
     for d in circle.receive(limit=3, wait=0):
         checks[d.body["account"]].append(clock.now_us() / 1_000_000)
         if is_killed:
             return
-        d.recycle(delay=PAUSE)  # finished, and back as new
+        d.recycle(delay=PAUSE)  # acked, and sent again
 
 
 def main() -> None:
     clock.freeze()
     circle = circle_of(app)
     circle.send_many([{"account": account} for account in ACCOUNTS])
-    [slow] = circle.receive(limit=1, wait=0)  # by a consumer that hangs, and comes back much later
+    [slow] = circle.receive(limit=1, wait=0)  # by a consumer that hangs, and continues much later
 
     kills, consumers, dice = 0, [duly.Duly(app) for _ in range(3)], random.Random(7)
     for _ in range(0, 8 * HOUR, 10):
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    logging.getLogger("duly").setLevel(logging.ERROR)  # leases that run out are what this is about
+    logging.getLogger("duly").setLevel(logging.ERROR)  # expired leases are expected here
     main()
     clock.reset()
     app.close()

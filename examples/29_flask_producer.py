@@ -1,6 +1,6 @@
 """A Flask app that sends: an order is confirmed by mail at once, and its delivery is asked about after two days.
 
-Requests only send; `duly worker shop:app` runs the handlers. Here a test client and the virtual clock stand for
+Requests only send; `duly worker shop:app` runs the handlers. Here a test client and the virtual clock replace
 browsers, workers and the two days.
 """
 
@@ -10,7 +10,7 @@ import duly
 from duly.testing import clock, work_off
 
 DAY = 24 * 3600
-app = duly.Duly("memory://")  # the clock of a real server cannot be moved; a shop says duly.Duly()
+app = duly.Duly("memory://")  # the clock of a real server cannot be moved; a shop uses duly.Duly()
 mails = app.queue("example-flask-mails")
 web = Flask(__name__)
 mailed: list[str] = []

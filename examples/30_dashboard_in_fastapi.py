@@ -1,4 +1,4 @@
-"""The dashboard inside of a web app, below a path, with tokens: FastAPI serves the shop at / and the dashboard at /ops.
+"""The dashboard mounted in a web app, with tokens: FastAPI serves the shop at / and the dashboard at /ops.
 
 Serve such a file with `uvicorn module:web`. In a real one the tokens come from the environment, not from the source.
 """
@@ -20,8 +20,8 @@ from duly.web import create_app
 app = duly.AsyncDuly(os.environ.get("DULY_URL", "memory://"))
 orders = app.queue("example-ops-orders")
 
-VIEWER = os.environ.get("SHOP_VIEWER_TOKEN", "for-those-who-look")
-OPERATOR = os.environ.get("SHOP_OPERATOR_TOKEN", "for-those-who-steer")
+VIEWER = os.environ.get("SHOP_VIEWER_TOKEN", "a-token-for-viewers")
+OPERATOR = os.environ.get("SHOP_OPERATOR_TOKEN", "a-token-for-operators")
 
 
 @asynccontextmanager
@@ -39,7 +39,7 @@ async def place_order(number: int) -> dict[str, str]:
     return {"id": await orders.send({"close": number}, delay=1800)}
 
 
-# From here on only what lets the example run and end by itself.
+# The rest only makes the example run and end.
 
 
 def ask(url: str, token: str = "", *, method: str = "GET") -> tuple[int, str]:
@@ -51,16 +51,16 @@ def ask(url: str, token: str = "", *, method: str = "GET") -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def look_around(url: str) -> None:
+def inspect_and_cancel(url: str) -> None:
     _, order = ask(f"{url}/orders/17", method="POST")
     message = f"{url}/ops/api/v1/queues/{orders.name}/messages/{json.loads(order)['id']}"
-    print("nobody:", ask(message)[0])
+    print("without a token:", ask(message)[0])
     seen = json.loads(ask(message, VIEWER)[1])
-    print("a viewer looks:", seen["state"], "and sees a body:", "body" in seen)
+    print("a viewer reads the state:", seen["state"], "and a body:", "body" in seen)
     print("a viewer cancels:", ask(message, VIEWER, method="DELETE")[0])
-    print("an operator looks:", json.loads(ask(message, OPERATOR)[1])["body"])
+    print("an operator reads the body:", json.loads(ask(message, OPERATOR)[1])["body"])
     print("an operator cancels:", ask(message, OPERATOR, method="DELETE")[0])
-    print("is it well?", ask(f"{url}/ops/healthz"))
+    print("health:", ask(f"{url}/ops/healthz"))
 
 
 async def main() -> None:
@@ -70,7 +70,7 @@ async def main() -> None:
         await asyncio.sleep(0.01)
     url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     try:
-        await asyncio.to_thread(look_around, url)
+        await asyncio.to_thread(inspect_and_cancel, url)
     finally:
         server.should_exit = True
         await serving

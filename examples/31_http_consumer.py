@@ -1,11 +1,11 @@
 """Send and consume over HTTP, with nothing but the standard library: every language can do the same.
 
-It starts a dashboard of its own, unless `DULY_DASHBOARD_URL` and `DULY_DASHBOARD_TOKEN` name one that runs:
+It starts its own dashboard, unless `DULY_DASHBOARD_URL` and `DULY_DASHBOARD_TOKEN` name one that runs:
 
     export DULY_DASHBOARD_URL=http://127.0.0.1:8787
     export DULY_DASHBOARD_TOKEN=$(cat ~/.local/state/duly/dashboard-token)
 
-docs/http.md has all that can be asked.
+docs/http.md describes all calls.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from collections.abc import Iterator
 from typing import Any
 
 QUEUE = "example-http-mails"
-WAIT = 5  # a receive waits on the server for so long, at most 20
+WAIT = 5  # seconds that a receive waits on the server, at most 20
 TOKEN = os.environ.get("DULY_DASHBOARD_TOKEN", "a-token-for-this-example")
 
 
 class Refused(Exception):
-    """The dashboard answered, with something else than what was asked for."""
+    """The dashboard answered with an error."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -41,7 +41,7 @@ def call(url: str, body: object) -> Any:
     try:
         with urllib.request.urlopen(request, timeout=WAIT + 10) as answer:
             return json.load(answer)
-    except urllib.error.HTTPError as error:  # it says what is wrong, and what to do
+    except urllib.error.HTTPError as error:  # the detail names the problem, and what to do
         raise Refused(error.code, json.load(error)["detail"]) from None
 
 
@@ -51,7 +51,7 @@ def settle(queue: str, verb: str, **said: object) -> None:
     except Refused as refused:
         if refused.status != 409:
             raise
-        # Somebody else has the message by now, or this call got through before and its answer was lost. Either way
+        # Another consumer has the message by now, or an earlier call succeeded and its answer was lost. Either way
         # there is nothing to do.
         print(refused)
 
@@ -63,7 +63,7 @@ def deliver(mail: dict[str, str], attempt: int) -> None:
 
 
 def consume(queue: str, count: int) -> None:
-    """Handle so many messages. A service would go on for ever."""
+    """Handle `count` messages. A service would continue forever."""
     while count:
         batch = call(f"{queue}/receive", {"limit": 10, "wait": WAIT, "lease": 30})["messages"]
         done = []
@@ -92,7 +92,7 @@ def main(url: str) -> None:
     consume(queue, 3)
 
 
-# From here on only what lets the example run by itself, without a dashboard of yours.
+# The rest only makes the example run without your dashboard.
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
-// Send and consume over HTTP from Node 18 or later, without a package: a message that fails, a long poll, acks.
+// Send and consume over HTTP from Node 18 or later, without packages: a message that fails, a long poll, acks.
 //
-// It talks to the dashboard that DULY_DASHBOARD_URL (else http://127.0.0.1:8787) and DULY_DASHBOARD_TOKEN name:
+// It uses the dashboard of DULY_DASHBOARD_URL (http://127.0.0.1:8787 by default) and DULY_DASHBOARD_TOKEN:
 //
 //     export DULY_DASHBOARD_TOKEN=$(cat ~/.local/state/duly/dashboard-token)
 //     node examples/32_http_consumer.mjs
@@ -23,7 +23,7 @@ async function call(url, body) {
   return said;
 }
 
-// 409: somebody else has the message by now, or the call got through before and its answer was lost. Nothing is to do.
+// 409: another consumer has the message by now, or an earlier call succeeded and its answer was lost. Nothing to do.
 async function settle(verb, said) {
   try {
     await call(`${queue}/${verb}`, said);
@@ -38,7 +38,7 @@ function deliver(mail, attempt) {
   console.log(`mail to ${mail.to}: ${mail.text} (attempt ${attempt})`);
 }
 
-// Handles so many messages. A service would go on for ever.
+// Handles `count` messages. A service would continue forever.
 async function consume(count) {
   while (count > 0) {
     const { messages } = await call(`${queue}/receive`, { limit: 10, wait: 5, lease: 30 });

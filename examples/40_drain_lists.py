@@ -1,9 +1,9 @@
-"""Move what waits in a hand-made list (LPUSH and BRPOP, or RPOPLPUSH with a backup list) to a queue, losing nothing;
-and what waits in a hand-made sorted set of delays (ZADD with the due time as the score).
+"""Move messages from your own Redis list or sorted set to a queue of Duly without losing any.
 
-An entry of a list has no identity: two that look alike are two messages. So each one gets an id of its own on the way.
-A member of a sorted set is there once, and is known by its value and its time.
-Kill the program wherever you like and start it again: each message arrives once.
+A list is LPUSH and BRPOP, or RPOPLPUSH with a backup list. A sorted set is ZADD with the due time as the score.
+An entry of a list has no identity: two equal entries are two messages. So each one gets its own id on the way.
+A member of a sorted set is unique, and is identified by its value and its time.
+You can kill the program at any point and start it again: each message arrives once.
 """
 
 import hashlib
@@ -22,8 +22,8 @@ from duly.embedded import open_server
 
 DAY = 86400.0
 
-# One step on the server: the entry leaves the list and is held under its id, whatever else takes from that list.
-# With the same id again, after a lost reply, the same entry comes back, and nothing more is taken.
+# One atomic step: the entry leaves the list and is stored under its id, even if other programs take from that list.
+# A call that is repeated with the same id, after a lost reply, returns the same entry, and takes nothing more.
 TAKE = """
 local held = redis.call('HGET', KEYS[2], ARGV[1])
 if held then return held end
@@ -55,8 +55,8 @@ def drain(
         except (LookupError, TypeError, ValueError) as problem:
             unread.append(f"{entry[:40]!r}, {problem!r}")
             return 0
-        # First sent, then forgotten. A crash in between sends it again, and the dedup value stores it once: also if
-        # the first copy has been handled and acked meanwhile, which an `id=` alone would not notice.
+        # First send, then remove. A crash in between sends it again, and the dedup value stores it once: even if
+        # the first copy has already been handled and acked, which an `id=` alone would not notice.
         queue.send(body, dedup=f"drain-{entry_id}", dedup_for=DAY)
         old.hdel(holding, entry_id)
         return 1
@@ -83,8 +83,9 @@ def drain_sorted_set(
 ) -> int:
     """Move all members of a sorted set, each with its score as the due time. Return how many were moved.
 
-    Scores are seconds since the epoch; with `unit=0.001`, milliseconds. Stop what takes due members out of the set
-    first: it would take some that were just sent. A member that cannot be decoded stays, and is named in an error.
+    Scores are seconds since the epoch; with `unit=0.001`, milliseconds. First stop the program that takes due members
+    out of the set: it would take some that were just sent. A member that cannot be decoded stays, and an error names
+    it.
     """
     moved, unread = 0, []
     for member, score in old.zrange(name, 0, -1, withscores=True):
@@ -93,9 +94,9 @@ def drain_sorted_set(
         except (LookupError, TypeError, ValueError) as problem:
             unread.append(f"{member[:40]!r}, {problem!r}")
             continue
-        # The time is part of the value: the same member may have been there before, with another one.
+        # The time is part of the value: the same member may have been there before, with another time.
         entry = hashlib.sha256(f"{score} ".encode() + member).hexdigest()
-        queue.send(body, at=score * unit, dedup=f"drain-{entry}", dedup_for=DAY)  # first sent, then forgotten
+        queue.send(body, at=score * unit, dedup=f"drain-{entry}", dedup_for=DAY)  # first send, then remove
         old.zrem(name, member)
         moved += 1
     if unread:
@@ -107,12 +108,12 @@ def drain_sorted_set(
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        server = open_server(directory)  # a real server of its own, since there are no lists on memory://
+        server = open_server(directory)  # a real server, because memory:// has no lists
         old = redis.Redis(unix_socket_path=server.socket_path)
         app = duly.Duly(old)  # the same server; it may be another one
         mails = app.queue("mails")
 
-        # What the old program left: three entries in the list, two of them alike, one in the backup list of a
+        # The old program left three entries in the list, two of them equal, one in the backup list of a
         # consumer that was killed, and one in the sorted set, for later.
         for to in ("ann", "bob", "bob"):
             old.lpush("mails", json.dumps({"to": to}))

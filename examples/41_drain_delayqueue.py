@@ -1,6 +1,6 @@
-"""Move what waits in a queue of github.com/hdt3213/delayqueue (Go) to a queue of Duly: due times and retries included.
+"""Move messages of github.com/hdt3213/delayqueue (Go) to a queue of Duly, with due times and retries.
 
-Stop the Go consumers first. Kill this program wherever you like and start it again: each message arrives once.
+Stop the Go consumers first. You can kill this program at any point and start it again: each message arrives once.
 """
 
 import sys
@@ -38,7 +38,7 @@ def find_all(old: redis.Redis, prefix: str) -> Iterator[Waiting]:
     for where in ("pending", "unack"):  # sorted sets by due time, in seconds
         for raw, due in old.zrange(f"{prefix}:{where}", 0, -1, withscores=True):
             id_ = raw.decode()
-            left = retries.get(id_, 0)  # what is out has spent its delivery; the one after costs a retry
+            left = retries.get(id_, 0)  # a message in flight has spent its delivery; the next one costs a retry
             yield Waiting(where, id_, due, max(1, left) if where == "unack" else left + 1)
 
 
@@ -65,9 +65,9 @@ def drain(
     """Move all messages of the Go queue `name`. Return how many were moved, and how many had lost their payload.
 
     `decode` makes the body: the text as it is, or `json.loads` for handlers that take more than a str.
-    A message whose payload cannot be decoded stays where it is, and is named in what is returned.
-    Its keys begin with "dp:NAME:" or, with UseHashTagKey() and on a cluster, with "{dp:NAME}:": both are looked for,
-    unless you give the `prefix`, without the colon at the end.
+    A message whose payload cannot be decoded stays, and the returned value names it.
+    Its keys begin with "dp:NAME:" or, with UseHashTagKey() and on a cluster, with "{dp:NAME}:": it searches both,
+    unless you pass the `prefix`, without the colon at the end.
     """
     counted: Counter[str] = Counter()
     prefixes = [f"dp:{name}", f"{{dp:{name}}}"] if prefix is None else [prefix]
@@ -82,7 +82,7 @@ def drain_prefix(old: redis.Redis, prefix: str, queue: duly.Queue, decode: Calla
     counted: Counter[str] = Counter()
     for message in find_all(old, prefix):
         payload = old.get(f"{prefix}:msg:{message.id}")
-        if payload is None:  # the payload has a TTL of its own, and has gone: there is nothing left to move
+        if payload is None:  # the payload has its own TTL, and has expired: there is nothing to move
             counted["expired"] += 1
         else:
             try:
@@ -117,7 +117,7 @@ def send_as_go_does(old: redis.Redis, payload: str, due: float, retries: int = 3
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        server = open_server(directory)  # a real server of its own, since there are no such keys on memory://
+        server = open_server(directory)  # a real server, because memory:// has no such keys
         old = redis.Redis(unix_socket_path=server.socket_path)
         app = duly.Duly(old)  # the same server; it may be another one
         orders = app.queue("orders")

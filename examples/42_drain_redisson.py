@@ -1,8 +1,8 @@
-"""Move what waits in an RDelayedQueue of Redisson (Java) to a queue of Duly, due times included.
+"""Move messages of an RDelayedQueue of Redisson (Java) to a queue of Duly, with due times.
 
-Stop the Java processes that hold the RDelayedQueue first: they move entries on when they fall due. What has fallen due
-already is in the destination list, without an id: `drain(..., pop="LPOP")` of 40_drain_lists.py is for that one.
-Kill this program wherever you like and start it again: each message arrives once.
+Stop the Java processes that hold the RDelayedQueue first: they move entries when they become due. Values that are
+already due are in the destination list, without an id: `drain(..., pop="LPOP")` of 40_drain_lists.py moves that list.
+You can kill this program at any point and start it again: each message arrives once.
 """
 
 import json
@@ -79,7 +79,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-# What RDelayedQueue.offer() does on the server, so that there is something to move.
+# The same commands as RDelayedQueue.offer(), so that there are entries to move.
 OFFER = """
 local entry = struct.pack('Bc0Lc0', #ARGV[2], ARGV[2], #ARGV[3], ARGV[3])
 redis.call('ZADD', KEYS[1], ARGV[1], entry)
@@ -94,7 +94,7 @@ def offer(old: redis.Redis, name: str, value: str, due: float) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        server = open_server(directory)  # a real server of its own, since there are no such keys on memory://
+        server = open_server(directory)  # a real server, because memory:// has no such keys
         old = redis.Redis(unix_socket_path=server.socket_path)
         app = duly.Duly(old)  # the same server; it may be another one
         orders = app.queue("orders")

@@ -1,10 +1,10 @@
-"""Move what waits in Celery's lists on Redis to tasks of Duly: arguments, ETA, expiry and priority included.
+"""Move messages of Celery's lists on Redis to tasks of Duly, with arguments, ETA, expiry and priority.
 
-Stop the Celery workers first: they hold messages in memory, all that have an ETA among them, and give them back when
-they stop in order. What a worker that was killed had is in the hash `unacked`, and is moved as well.
-Messages that cannot be moved stay where they are, for the old workers: those with a chain, a chord or callbacks, those
-that are no plain JSON, and tasks without a new name. So do those that cannot be read: what is returned names each.
-Kill this program wherever you like and start it again: each message arrives once.
+Stop the Celery workers first: they hold messages in memory, including all that have an ETA, and return them when they
+shut down gracefully. Messages of a killed worker are in the hash `unacked`, and are moved as well.
+Messages that cannot be moved stay in the lists, for the old workers: those with a chain, a chord or callbacks, those
+that are not plain JSON, and tasks without a new name. Unreadable messages stay as well, and the result names each.
+You can kill this program at any point and start it again: each message arrives once.
 """
 
 import base64
@@ -78,7 +78,7 @@ def move(
 
 
 def named_if_unreadable(raw: bytes, move_it: Callable[[], str]) -> str:
-    """Move one message, and go on when it cannot be read: what somebody broke must not hold up the others."""
+    """Move one message, and continue if it cannot be read: a damaged message must not block the others."""
     try:
         return move_it()
     except BROKEN as problem:
@@ -88,14 +88,14 @@ def named_if_unreadable(raw: bytes, move_it: Callable[[], str]) -> str:
 def drain(
     old: redis.Redis, celery_queue: str, queue: duly.Queue, names: Mapping[str, str], *, prefix: str = ""
 ) -> Counter[str]:
-    """Move the waiting messages of a Celery queue. Return what became of how many.
+    """Move the waiting messages of a Celery queue. Return a count for each outcome.
 
     `names` maps names of Celery's tasks to those of Duly's; `prefix` is the `global_keyprefix`, if you have one.
     """
     counted: Counter[str] = Counter()
     for step in PRIORITY_STEPS:
         key = list_name(f"{prefix}{celery_queue}", step)
-        position = -1  # the oldest is at the right end; what is left alone stays there
+        position = -1  # the oldest is at the right end; messages that are left alone stay there
         while (raw := old.lindex(key, position)) is not None:
 
             def move_it(key: str = key, raw: bytes = raw, step: int = step) -> str:
@@ -156,7 +156,7 @@ def envelope_of(task: str, args: list[Any], tag: str, **headers: Any) -> str:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        server = open_server(directory)  # a real server of its own, since there are no lists on memory://
+        server = open_server(directory)  # a real server, because memory:// has no lists
         old = redis.Redis(unix_socket_path=server.socket_path)
         app = duly.Duly(old)  # the same server; it may be another one
 

@@ -1,10 +1,10 @@
-"""Move what waits in arq's queue to tasks of Duly: arguments and due times included.
+"""Move jobs of arq's queue to tasks of Duly, with arguments and due times.
 
 Two programs do this, so that arq and Duly may be in two environments. The first one runs where
 arq is installed, reads the jobs and writes a line of JSON for each: docs/migration/arq.md has it. This is the second
 one. It runs where Duly is installed, and needs that file.
-Stop the arq workers first. Jobs whose function has no new name stay where they are, for the old workers.
-Kill this program wherever you like and start it again with the same file: each job arrives once.
+Stop the arq workers first. Jobs whose function has no new name stay in the queue, for the old workers.
+You can kill this program at any point and start it again with the same file: each job arrives once.
 """
 
 import json
@@ -60,7 +60,7 @@ def move(job: dict, old: redis.Redis, queue: duly.Queue, names: Mapping[str, str
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        server = open_server(directory)  # a real server of its own, since there are no sorted sets on memory://
+        server = open_server(directory)  # a real server, because memory:// has no sorted sets
         old = redis.Redis(unix_socket_path=server.socket_path)
         app = duly.Duly(old)  # the same server; it may be another one
 
@@ -68,7 +68,7 @@ def main() -> None:
         def close(order: str) -> None:
             """Close an order that was not paid."""
 
-        # What arq left, and what the first program wrote about it.
+        # The jobs that arq left, and the file that the first program wrote.
         lines = []
         for job_id, function, order, delay in (
             ("1", "close", "A", 0),

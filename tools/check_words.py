@@ -46,7 +46,6 @@ CEILINGS: Final[Mapping[str, int]] = {
     "docs/speed.md": 3,
     "docs/topics.md": 1,
     "docs/workers.md": 89,
-    "examples": 132,
     "tests/cli": 1,
     "tests/client": 13,
     "tests/lua": 2,
