@@ -41,7 +41,6 @@ CEILINGS: Final[Mapping[str, int]] = {
     "docs/metrics.md": 25,
     "docs/mission.md": 23,
     "docs/operations.md": 111,
-    "docs/protocol.md": 218,
     "docs/scaling.md": 2,
     "docs/speed.md": 3,
     "docs/topics.md": 1,
