@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from duly import AsyncDuly, AsyncGroup, AsyncQueue, AsyncTopic
+from duly import AsyncDuly, AsyncGroup, AsyncQueue, AsyncTopic, Keep
 from duly import _port as port
 from duly._port import Inbox, nearest
 from duly.errors import DulyError
@@ -90,6 +90,13 @@ class Names:
         if queue.options.on_full != "block":
             return queue
         return port.open_queue(self._app, name, dataclasses.replace(queue.options, on_full="raise"))
+
+    def open_for_results(self, name: str) -> AsyncQueue:
+        """Open a queue to read results. Workers decide whether they are kept: this process may not know it."""
+        queue = self.open_queue(name)
+        if queue.options.done is not None:
+            return queue
+        return port.open_queue(self._app, name, dataclasses.replace(queue.options, done=Keep()))
 
     def open_topic(self, name: str, *, typed: bool = False) -> AsyncTopic:
         """Open a topic, existing or not, with the options of the handler of any of its groups."""

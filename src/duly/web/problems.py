@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
@@ -13,9 +13,11 @@ from starlette.responses import Response
 from duly.errors import (
     CodecError,
     DulyError,
+    HandlerFailed,
     LeaseLost,
     NotDurable,
     QueueFull,
+    ResultGone,
     ServerError,
     TooLarge,
     Unavailable,
@@ -52,6 +54,8 @@ BEARER_CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
 
 _STATUS_BY_ERROR: Final[tuple[tuple[type[DulyError], int], ...]] = (
     (NotFound, 404),
+    (ResultGone, 404),
+    (HandlerFailed, 409),
     (PollLimitReached, 429),
     (TooLarge, 413),
     (UsageError, 422),
@@ -92,17 +96,25 @@ def status_of(error: DulyError) -> int:
     return next((status for kind, status in _STATUS_BY_ERROR if isinstance(error, kind)), 500)
 
 
-def problem_response(status: int, detail: str, headers: Mapping[str, str] | None = None, **fields: Any) -> Response:
+def problem_response(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     """Create an error response."""
-    problem = Problem(TITLES.get(status, "Refused"), status, detail, **fields)
-    return Response(msgspec.json.encode(problem), status, headers, media_type="application/problem+json")
+    return _response(Problem(TITLES.get(status, "Refused"), status, detail), headers)
 
 
 def error_response(error: DulyError) -> Response:
     """Create the response for an error that Duly raised."""
+    return _response(problem_of(error), getattr(error, "headers", None))
+
+
+def problem_of(error: DulyError) -> Problem:
+    """Describe an error that Duly raised."""
     ids = getattr(error, "stored", None) or getattr(error, "ids", None) or []
-    headers = getattr(error, "headers", None)
-    return problem_response(status_of(error), str(error), headers, ids=list(ids))
+    status = status_of(error)
+    return Problem(TITLES.get(status, "Refused"), status, str(error), list(ids))
+
+
+def _response(problem: Problem, headers: Mapping[str, str] | None) -> Response:
+    return Response(msgspec.json.encode(problem), problem.status, headers, media_type="application/problem+json")
 
 
 async def fault_response(request: Request, error: Exception) -> Response:

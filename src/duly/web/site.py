@@ -53,23 +53,27 @@ def denial_reason(request: Request, needs: Role, *, changes: bool) -> str | None
 
 
 class PollLimitReached(DulyError):
-    """Too many receives are waiting."""
+    """Too many calls are waiting."""
 
     headers: Final = {"Retry-After": "1"}
 
 
 class PollLimit:
-    """Limits how many receives wait at the same time: each holds a connection and memory of the server."""
+    """Limits how many receives, results and streams wait at the same time. Each holds memory, and most a connection."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.waiting: int = 0
 
+    def check(self) -> None:
+        """Raise if no other call may wait."""
+        if self.waiting >= self.limit:
+            raise PollLimitReached(f"{self.limit} calls are waiting already: try again in a second")
+
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Count a waiting receive during a block."""
-        if self.waiting >= self.limit:
-            raise PollLimitReached(f"{self.limit} receives are waiting already: try again in a second")
+        """Count a waiting call during a block."""
+        self.check()
         self.waiting += 1
         try:
             yield

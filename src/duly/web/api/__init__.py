@@ -68,6 +68,8 @@ def endpoint(methods: Mapping[str, Operation]) -> Callable[[Request], Awaitable[
             _log_change(operation, request)
         if response is None:
             return Response(status_code=204)
+        if isinstance(response, Response):
+            return response
         return Response(msgspec.json.encode(response), operation.status, media_type=_JSON)
 
     return serve

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 
 from duly._port import Inbox
-from duly.errors import DulyError, UsageError
+from duly.errors import DulyError, NotFinished, UsageError
 from duly.web.api import requests, responses
 from duly.web.api.operation import ApiCall, Operation
 from duly.web.names import message_not_found
@@ -103,6 +104,21 @@ async def _move(call: ApiCall) -> responses.Message | None:
     return None if message is None else responses.message_response(message, with_payload=call.sees_payloads)
 
 
+async def _result(call: ApiCall) -> responses.Result | None:
+    """Wait for the result of a message. Nothing is returned if it is not finished in time."""
+    queue, id_, wait = (
+        call.site.names.open_for_results(call.path_param("queue")),
+        call.path_param("id"),
+        call.query.wait,
+    )
+    try:
+        with call.site.poll_limit.hold() if wait else nullcontext():
+            value = await call.run_while_connected(queue.result(id_, wait))
+    except NotFinished:
+        return None
+    return responses.Result(id_, responses.to_json(value))
+
+
 OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         method="POST",
@@ -144,6 +160,17 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         needs="operator",
         handle=_explain,
         answer=responses.Explanation,
+    ),
+    Operation(
+        method="GET",
+        path="/queues/{queue}/results/{id}",
+        name="result",
+        summary="Return the result of a message, and wait for it. 204: it is not finished. 409: its handler failed.",
+        needs="operator",
+        handle=_result,
+        query=requests.ResultOf,
+        answer=responses.Result,
+        may_return_nothing=True,
     ),
     Operation(
         method="GET",

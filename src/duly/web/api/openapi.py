@@ -78,7 +78,7 @@ def _success_responses(operation: Operation, schemas: dict[int, Any]) -> dict[st
     no_content = {"204": {"description": "Done."}}
     if operation.answer is None:
         return no_content
-    content = {"application/json": {"schema": schemas[id(operation.answer)]}}
+    content = {operation.media_type: {"schema": schemas[id(operation.answer)]}}
     response = {str(operation.status): {"description": operation.summary, "content": content}}
     return response | no_content if operation.may_return_nothing else response
 

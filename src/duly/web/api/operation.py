@@ -14,7 +14,7 @@ from duly.web.access import Role, sees_payloads
 from duly.web.problems import Refused
 from duly.web.site import Site
 
-Method = Literal["GET", "POST", "PATCH", "DELETE"]
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 T = TypeVar("T")
 
@@ -121,6 +121,8 @@ class Operation:
     is_body_optional: bool = False
     """Whether the body may be missing, which means the same as `{}`."""
     status: int = 200
+    media_type: str = "application/json"
+    """The type of the response. With another type than JSON, `handle` returns a whole response."""
     is_logged: bool = False
     """Whether the log records it: operations that can explain why a queue has stopped, or is empty."""
 

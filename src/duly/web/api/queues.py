@@ -1,4 +1,4 @@
-"""Queues and groups: statistics and control. Topics, workers and schedules: lists."""
+"""Queues and groups: statistics and control. Topics and workers: lists."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ from duly.web.problems import Refused
 
 
 async def _list_queues(call: ApiCall) -> responses.QueuesShown:
+    return await read_queues(call, call.query.limit, call.query.after)
+
+
+async def read_queues(call: ApiCall, limit: int, after: str | None) -> responses.QueuesShown:
+    """Read the statistics of a page of queues."""
     names = call.site.names
-    page = page_of(await names.queues(), str, call.query.limit, call.query.after)
+    page = page_of(await names.queues(), str, limit, after)
 
     async def one(name: str) -> responses.QueueShown:
         try:
@@ -166,12 +171,6 @@ async def _workers(call: ApiCall) -> responses.WorkersShown:
     return responses.WorkersShown(page.items, page.next)
 
 
-async def _schedules(call: ApiCall) -> responses.SchedulesShown:
-    page = page_of(await call.site.snapshots.schedules(), attrgetter("name"), call.query.limit, call.query.after)
-    shown = [responses.schedule_response(each, with_payload=call.sees_payloads) for each in page.items]
-    return responses.SchedulesShown(shown, page.next)
-
-
 OTHER_OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         method="GET",
@@ -192,15 +191,5 @@ OTHER_OPERATIONS: Final[tuple[Operation, ...]] = (
         handle=_workers,
         query=requests.NamePage,
         answer=responses.WorkersShown,
-    ),
-    Operation(
-        method="GET",
-        path="/schedules",
-        name="list_schedules",
-        summary="List the schedules by name, a page at a time.",
-        needs="viewer",
-        handle=_schedules,
-        query=requests.NamePage,
-        answer=responses.SchedulesShown,
     ),
 )

@@ -57,6 +57,24 @@ class CancelHow(Given):
     running: bool = False
 
 
+class Delete(Given):
+    """The name of the queue or group to delete, like "events/archive"."""
+
+    confirm: str
+
+
+class ResultOf(Given):
+    """How long to wait for a result, in seconds."""
+
+    wait: Annotated[float, Meta(ge=0, le=MAX_WAIT)] = 0.0
+
+
+class Stream(Given):
+    """Seconds between two events."""
+
+    interval: Annotated[float, Meta(ge=1, le=60)] = 2.0
+
+
 class PendingOf(Given):
     """Which consumer, and how many leases to list."""
 
@@ -191,6 +209,34 @@ class Redrive(Given):
     rate: str | None = None
     at_end: bool = False
     dry_run: bool = False
+
+
+class ScheduleOf(Given):
+    """A schedule: a queue, a plan, and the message that is sent at each run. Its body is JSON, or bytes as base64."""
+
+    queue: str
+    body: Raw | UnsetType = UNSET
+    base64: str | None = None
+    cron: str | None = None
+    every: float | None = None
+    tz: str = "UTC"
+    catch_up: Literal["one", "skip", "all"] = "one"
+    key: str | None = None
+    priority: int = 0
+    ttl: float | None = None
+    headers: dict[str, str] | None = None
+    retry: Retry | None = None
+
+    def to_duly(self) -> duly.Send:
+        """Return the message of each run."""
+        return duly.Send(
+            checked_body(self.body, self.base64),
+            key=self.key,
+            priority=self.priority,
+            ttl=self.ttl,
+            headers=self.headers,
+            retry=None if self.retry is None else self.retry.to_duly(),
+        )
 
 
 # Receiving and settling

@@ -289,6 +289,48 @@ class Schedule(Struct, kw_only=True):
     base64: str | UnsetType = UNSET
 
 
+class Scheduled(Struct):
+    """Whether the schedule is new. false: it existed, and is replaced if its definition differs."""
+
+    new: bool
+
+
+class Audited(Struct):
+    """The result of an audit. `difference` is the number of messages that are not accounted for."""
+
+    ok: bool
+    checked: int
+    difference: int
+    faults: Sequence[views.AuditFault]
+    repaired: bool
+    stats: views.Stats
+
+
+class Finding(Struct):
+    """One check of the server: the observation, why it matters, and the commands that fix it, one per line."""
+
+    name: str
+    verdict: Literal["ok", "warn", "bad", "unknown"]
+    found: str
+    why: str
+    fix: str
+
+
+class Examined(Struct):
+    """The examination of a server. `ok`: no check is bad."""
+
+    ok: bool
+    server: str
+    findings: list[Finding]
+
+
+class Result(Struct):
+    """The value that the handler of a message returned."""
+
+    id: str
+    result: Raw
+
+
 class SchedulesShown(Struct):
     """A page of schedules. `next` is `after` of the next page; null: this is the last."""
 
