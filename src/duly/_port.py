@@ -18,6 +18,7 @@ from duly._async.delivery import AsyncDelivery
 from duly._async.group import AsyncGroup
 from duly._async.primitives import before_leaving
 from duly._async.queue import AsyncQueue
+from duly._async.survey import AsyncSurvey, look_around
 from duly._async.topic import AsyncTopic
 from duly._core import codec, ops, publishing, settles, topic_ops, views
 from duly._core.call import Call
@@ -31,6 +32,7 @@ from duly._core.results import refusal_of as result_problem
 from duly._core.settles import Row, Step, acked, alike, deferred, extended, recycled, rejected, released, retried
 from duly._core.states import LIVE, STATES, State
 from duly._core.topic_ops import GroupRow
+from duly._core.topology import Away
 from duly._core.views import NUMBERS
 from duly._sync.app import Duly
 from duly._sync.delivery import Delivery
@@ -44,6 +46,8 @@ __all__ = [
     "NUMBERS",
     "RECORD_HEAD_BYTES",
     "STATES",
+    "AsyncSurvey",
+    "Away",
     "Course",
     "GroupRow",
     "Inbox",
@@ -64,6 +68,7 @@ __all__ = [
     "is_position",
     "lease_lost",
     "log_dead",
+    "look_around",
     "max_message_bytes",
     "memory_engine",
     "nearest",

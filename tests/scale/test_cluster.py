@@ -11,6 +11,7 @@ import redis.asyncio
 from redis.cluster import RedisCluster
 
 import duly
+from duly._core.keys import RegistryKeys
 from duly.errors import ServerError, Unavailable, UsageError
 from tests.conftest import need
 from tests.matrix import SERVERS
@@ -257,14 +258,16 @@ def test_an_error_names_the_node_that_is_away(queue_name: str) -> None:
         queues = on_each_node(rig, app, queue_name)
         for queue in queues:
             queue.send("x")
-        lost, *others = queues
-        node = rig.owner_of(lost._keys.slot)
+        node = rig.owner_of(RegistryKeys(app.namespace).slot)  # the list of workers is there as well
+        lost = next(queue for queue in queues if rig.owner_of(queue._keys.slot) is node)
+        others = [queue for queue in queues if queue is not lost]
         node.kill9()
 
         with pytest.raises(Unavailable, match=f"at {node.node} did not answer within 1 s"):
             lost.send("y")
-        with pytest.raises(Unavailable, match=f"at {node.node}"):
-            app.queues()
+        for call in (app.queues, app.topics, app.workers):
+            with pytest.raises(Unavailable, match=f"at {node.node}"):
+                call()
         for queue in others:
             queue.send("y")
             assert queue.stats().ready == 2

@@ -343,7 +343,7 @@ async def test_viewing_every_page_changes_nothing(
 async def test_the_overview_is_fetched_at_most_once_per_second(site_app: duly.AsyncDuly) -> None:
     now = 100.0
     site = Site(site_app, Access(None), Names(site_app))
-    overviews = OverviewCache(site.app, site.names, clock=lambda: now)
+    overviews = OverviewCache(site.names, clock=lambda: now)
     queue = site_app.queue("orders")
     await queue.send(1)
 

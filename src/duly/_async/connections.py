@@ -18,8 +18,7 @@ from duly._async.routing import AsyncClusterRouter, AsyncOneServer, AsyncRouter,
 from duly._async.wire import AsyncWire
 from duly._core.address import Address
 from duly._core.call import CallStream
-from duly._core.keys import QueueKeys
-from duly._core.topology import Node
+from duly._core.topology import Node, Placed
 
 # --- sync only
 # | from duly._sync import blocked_loop
@@ -154,7 +153,7 @@ class AsyncConnections:
             except Halted as error:
                 raise ConnectionError(str(error)) from None
 
-    def serving_pool(self, keys: QueueKeys | None = None) -> Awaitable[AsyncPool]:
+    def serving_pool(self, keys: Placed | None = None) -> Awaitable[AsyncPool]:
         """Return the pool of the node that serves these keys. A try of a call asks each time, since slots move."""
         if self.is_closed:
             raise closed(self.address.shown)

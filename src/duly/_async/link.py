@@ -9,7 +9,7 @@ import functools
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
 from duly._async.asking import AsyncAsker, AsyncAskingWire
@@ -34,7 +34,7 @@ from duly._core.keys import (
     topic_pattern,
 )
 from duly._core.resp import Arg, ErrorReply, ReplyError
-from duly._core.topology import Node
+from duly._core.topology import Away, Node, Placed
 
 # --- sync only
 # | from duly._sync.primitives import LEAVING_TIMEOUT
@@ -47,6 +47,10 @@ Ask = Callable[[AsyncPool, AsyncAsker, CallStream], Awaitable[T]]
 """One try of a call: sends it on a connected wire of a pool, with the number of its stream."""
 
 _LOG: Final = logging.getLogger("duly")
+_MAX_SCANS: Final = 5
+"""How often the nodes are scanned for names while slots move."""
+_PROBE_TIMEOUT: Final = 1.0
+"""Seconds after which tools show the other nodes."""
 _REDIRECTS_AT_ONCE: Final = 2
 """Redirections that a call follows without a pause. More of them mean that nodes disagree, while a slot moves."""
 
@@ -206,20 +210,29 @@ class AsyncLink:
         for pool in await self.connections.router.all_pools():
             await self._with_retry(None, "a check of the server", check, only=pool)
 
-    async def queues(self, namespace: str) -> list[str]:
-        """Return the names of the queues that were used."""
+    async def queues(self, namespace: str, without: Collection[Node | None] = ()) -> list[str]:
+        """Return the names of the queues that were used, except on nodes that are known to be away."""
         return await self._names(
-            "listing the queues", queue_pattern(namespace), lambda key: queue_of_key(namespace, key)
+            "listing the queues", queue_pattern(namespace), lambda key: queue_of_key(namespace, key), without
         )
 
-    async def topics(self, namespace: str) -> list[str]:
-        """Return the names of the topics that have entries, delayed publishes or a group."""
+    async def topics(self, namespace: str, without: Collection[Node | None] = ()) -> list[str]:
+        """Return the names of the topics that have entries, delayed publishes or a group, as `queues` does."""
         return await self._names(
-            "listing the topics", topic_pattern(namespace), lambda key: topic_of_key(namespace, key)
+            "listing the topics", topic_pattern(namespace), lambda key: topic_of_key(namespace, key), without
         )
 
-    async def _names(self, title: str, pattern: str, name_of: Callable[[bytes], str | None]) -> list[str]:
-        """Scan all keys of all nodes. They are few, since no key belongs to a single message."""
+    async def _names(
+        self,
+        title: str,
+        pattern: str,
+        name_of: Callable[[bytes], str | None],
+        without: Collection[Node | None],
+    ) -> list[str]:
+        """Scan all keys of all nodes. They are few, since no key belongs to a single message.
+
+        A slot that moves in the meantime may be on neither node when it is scanned. Then all are scanned again.
+        """
 
         async def scan(_pool: AsyncPool, wire: AsyncAsker, _: CallStream) -> set[str | None]:
             found: set[str | None] = set()
@@ -232,9 +245,35 @@ class AsyncLink:
                     return found
 
         names: set[str | None] = set()
-        for pool in await self.connections.router.all_pools():
-            names |= await uninterrupted(self._with_retry(None, title, scan, only=pool))
+        router = self.connections.router
+        for _ in range(_MAX_SCANS):
+            parts = await router.parts()
+            layout = router.layout()
+            for part in parts:
+                if part is None or part.node not in without:
+                    names |= await uninterrupted(self._with_retry(part, title, scan))
+            if len(parts) == 1 or not await router.has_moved_since(layout):
+                break
         return sorted(name for name in names if name is not None)
+
+    async def nodes_away(self) -> dict[Node | None, Away]:
+        """Return the nodes of a cluster that do not answer within a second. None of them if no node answers.
+
+        On one server, and with sentinels, calls find out.
+        """
+        if not self.is_spread:
+            return {}
+        self.connections.rebind_loop()
+        parts = await self.connections.router.parts()
+        found: dict[Node | None, Away] = {}
+        for part in parts:
+            try:
+                pool = await self.connections.serving_pool(part)
+                await pool.probe(_PROBE_TIMEOUT)
+            except (UNREACHABLE, ReplyError) as error:
+                node = None if part is None else part.node
+                found[node] = Away(node, failures.described(error))
+        return {} if len(found) == len(parts) else found
 
     async def aclose(self) -> None:
         """Close all connections, and release the embedded server. Data on the server stays."""
@@ -261,7 +300,7 @@ class AsyncLink:
 
     async def _with_retry(
         self,
-        keys: QueueKeys | None,
+        keys: Placed | None,
         title: str,
         ask: Ask[T],
         *,

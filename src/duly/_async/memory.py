@@ -2,12 +2,13 @@
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Self, TypeVar
 
 from duly._async.primitives import AsyncBell
 from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
+from duly._core.topology import Away, Node
 
 # --- sync only
 # | from collections.abc import Callable
@@ -129,13 +130,17 @@ class AsyncMemoryLink:
     async def check_eviction(self) -> None:
         """Do nothing: no keys are evicted here."""
 
-    async def queues(self, namespace: str) -> list[str]:
+    async def queues(self, namespace: str, without: Collection[object] = ()) -> list[str]:  # noqa: ARG002
         """Return the names of the queues that were used."""
         return self.engine.queues(namespace)
 
-    async def topics(self, namespace: str) -> list[str]:
+    async def topics(self, namespace: str, without: Collection[object] = ()) -> list[str]:  # noqa: ARG002
         """Return the names of the topics that have entries, delayed publishes or a group."""
         return self.engine.topics(namespace)
+
+    async def nodes_away(self) -> dict[Node | None, Away]:
+        """Memory always answers."""
+        return {}
 
     async def aclose(self) -> None:
         """Refuse further calls. A named store lives as long as the process."""

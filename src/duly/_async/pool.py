@@ -26,6 +26,8 @@ T = TypeVar("T")
 DOES_NOTHING: Final[list[Arg]] = [b"EVAL", b"return 0", 0]
 """A script may write, so a server that pauses writes holds it back, and all later commands of its connection."""
 
+_LISTS_LITTLE: Final[list[Arg]] = [b"SCAN", 0, b"COUNT", 1]
+"""A command that a node refuses while it loads its data. The keys that it lists do not matter."""
 _LOG: Final = logging.getLogger("duly")
 _MAX_CALLS_AT_ONCE: Final = 32
 _CHECK_EVICTION_EVERY: Final = 60.0
@@ -128,6 +130,25 @@ class AsyncPool:
                 return await ask(wire)
             finally:
                 self.give(wire)
+
+    async def probe(self, timeout: float) -> None:
+        """Find out whether the node answers within seconds. Needs no permit. Raises OSError or ReplyError."""
+        wire = self.take()
+        if wire is None:
+            wire = self._make_wire()
+            self._used.add(wire)
+        try:
+            if not wire.is_open:
+                await wire.open(timeout)
+            await wire.ask(_LISTS_LITTLE, timeout)
+        except BaseException as error:
+            if not isinstance(error, ErrorReply) or not error.leaves_command_out:
+                await wire.close()
+                raise
+        finally:
+            if not self.is_checked:  # calls may use connections to a server that passed the check
+                await wire.close()
+            self.give(wire)
 
     async def _open(self, wire: AsyncWire) -> None:
         """Connect. The node must be the primary, unless it redirects calls otherwise."""

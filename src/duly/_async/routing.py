@@ -11,8 +11,7 @@ from duly._async.sentinels import AsyncSentinels
 from duly._async.slots import AsyncSlots
 from duly._core import outages
 from duly._core.address import Address
-from duly._core.keys import QueueKeys
-from duly._core.topology import Node, read_redirection
+from duly._core.topology import Node, Part, Placed, SlotMap, read_redirection
 
 _LOG: Final = logging.getLogger("duly")
 
@@ -35,13 +34,22 @@ class AsyncRouter(Protocol):
     def pools(self) -> Sequence[AsyncPool]:
         """All pools that may have connections."""
 
-    async def pool_for(self, keys: QueueKeys | None) -> AsyncPool:
+    async def pool_for(self, keys: Placed | None) -> AsyncPool:
         """Return the pool of the node that serves these keys. It may be one that raises why there is no such node."""
+
+    async def parts(self) -> Sequence[Part | None]:
+        """Return what to ask in turn in order to reach all keys: parts of a cluster, or None for the only server."""
+
+    def layout(self) -> SlotMap | None:
+        """Return which node serves which slots, as far as is known. None: there is one node at a time."""
+
+    async def has_moved_since(self, layout: SlotMap | None) -> bool:
+        """Return whether a slot has moved since that layout, by asking a node."""
 
     async def all_pools(self) -> Sequence[AsyncPool]:
         """Return the pools of all nodes that together have all keys."""
 
-    def node_of(self, keys: QueueKeys) -> Node | None:
+    def node_of(self, keys: Placed) -> Node | None:
         """Return the node that serves these keys, as far as is known. None for all: there is one at a time."""
 
     def redirected(self, pool: AsyncPool, error: Exception) -> AsyncRoute | None:
@@ -71,8 +79,17 @@ class _AsyncOnePool:
     def pools(self) -> Sequence[AsyncPool]:
         return [self._pool]
 
-    def node_of(self, keys: QueueKeys) -> Node | None:  # noqa: ARG002
+    def node_of(self, keys: Placed) -> Node | None:  # noqa: ARG002
         return None
+
+    async def parts(self) -> Sequence[Part | None]:
+        return [None]
+
+    def layout(self) -> SlotMap | None:
+        return None
+
+    async def has_moved_since(self, layout: SlotMap | None) -> bool:  # noqa: ARG002
+        return False
 
     def redirected(self, pool: AsyncPool, error: Exception) -> AsyncRoute | None:  # noqa: ARG002
         return None
@@ -84,7 +101,7 @@ class _AsyncOnePool:
 class AsyncOneServer(_AsyncOnePool):
     """Every call goes to the same server."""
 
-    async def pool_for(self, keys: QueueKeys | None) -> AsyncPool:  # noqa: ARG002
+    async def pool_for(self, keys: Placed | None) -> AsyncPool:  # noqa: ARG002
         return self._pool
 
     async def all_pools(self) -> Sequence[AsyncPool]:
@@ -109,7 +126,7 @@ class AsyncSentinelRouter(_AsyncOnePool):
         self._sentinels = AsyncSentinels(address)
         self._switching = threading.Lock()
 
-    async def pool_for(self, keys: QueueKeys | None) -> AsyncPool:  # noqa: ARG002
+    async def pool_for(self, keys: Placed | None) -> AsyncPool:  # noqa: ARG002
         node = await self._sentinels.primary()
         if node is None:
             self._pool.retire(ConnectionError(f"no sentinel names the primary: {self._sentinels.silence}"))
@@ -160,7 +177,7 @@ class AsyncClusterRouter:
     def pools(self) -> Sequence[AsyncPool]:
         return list(self._pools.values())
 
-    async def pool_for(self, keys: QueueKeys | None) -> AsyncPool:
+    async def pool_for(self, keys: Placed | None) -> AsyncPool:
         slot = 0 if keys is None else keys.slot
         node = await self._slots.node_of(slot)
         if self._map is not self._slots.known:
@@ -174,7 +191,18 @@ class AsyncClusterRouter:
             pools.append(self._no_pool(f"no node serves {gaps} of the slots"))
         return pools
 
-    def node_of(self, keys: QueueKeys) -> Node | None:
+    async def parts(self) -> Sequence[Part | None]:
+        await self._slots.primaries()
+        return self._slots.known.parts
+
+    def layout(self) -> SlotMap | None:
+        return self._slots.known.copy()
+
+    async def has_moved_since(self, layout: SlotMap | None) -> bool:
+        now = await self._slots.read_again()
+        return layout is not None and not now.is_like(layout)
+
+    def node_of(self, keys: Placed) -> Node | None:
         return self._slots.known.node_of(keys.slot)
 
     def redirected(self, pool: AsyncPool, error: Exception) -> AsyncRoute | None:

@@ -102,8 +102,8 @@ class AsyncSchedules:
         _, known = await self._where(name)
         return known is not None and await self._link.run(ops.resume_schedule(self._keys(known.queue), name))
 
-    async def all(self) -> list[Schedule]:
-        """Return all schedules, sorted by name."""
+    async def all(self, may_read: Callable[[QueueKeys], bool] = lambda _: True) -> list[Schedule]:
+        """Return all schedules, sorted by name, without those of queues that `may_read` leaves out."""
         now, entries = await self._pages(self._registry)
         names: dict[str, list[str]] = {}
         for name, entry in entries.items():
@@ -111,6 +111,8 @@ class AsyncSchedules:
                 names.setdefault(known.queue, []).append(name)
         found: list[Schedule] = []
         for queue, expected in names.items():
+            if not may_read(self._keys(queue)):
+                continue
             queue_now, rows = await self._pages(self._keys(queue))
             there = [name for name in expected if name in rows]
             views = [schedules.view(queue, name, rows[name], queue_now) for name in there]

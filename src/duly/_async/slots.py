@@ -59,6 +59,12 @@ class AsyncSlots:
             await self._refresh(has_answer=bool(self.known.primaries))
         return self.known.primaries
 
+    async def read_again(self) -> SlotMap:
+        """Read the map, however new the known one is."""
+        async with self._lock:
+            await self._ask_now()
+        return self.known
+
     def doubt(self, node: Node) -> None:
         """Read the map again before the next call to this node, which is unreachable or does not serve."""
         self._failed_at[node] = time.monotonic()
@@ -78,8 +84,11 @@ class AsyncSlots:
         ask_at = self._ask_at
         async with self._lock:
             if self._ask_at == ask_at:  # otherwise another caller has asked in the meantime
-                await self._ask_in_turn()
-                self._ask_at = time.monotonic() + _ASK_EVERY * random.uniform(1.0, 1.5)  # noqa: S311
+                await self._ask_now()
+
+    async def _ask_now(self) -> None:
+        await self._ask_in_turn()
+        self._ask_at = time.monotonic() + _ASK_EVERY * random.uniform(1.0, 1.5)  # noqa: S311
 
     async def _ask_in_turn(self) -> None:
         """Ask until a node serves and shows a map that is not older than the known one.

@@ -2,7 +2,7 @@
 
 from binascii import crc_hqx
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 SLOTS: Final = 16_384
 _UNKNOWN: Final = "?"
@@ -21,6 +21,34 @@ class Node(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Placed(Protocol):
+    """Keys that are in one slot."""
+
+    @property
+    def slot(self) -> int:
+        """The slot."""
+
+
+class Part(NamedTuple):
+    """The slots of one primary, by one of them. Whichever node serves that slot later has probably taken over all."""
+
+    slot: int
+    node: Node | None
+    """The primary. None: no node serves the slot."""
+
+
+class Away(NamedTuple):
+    """A node that does not answer."""
+
+    node: Node | None
+    """None: no node serves some of the slots."""
+    reason: str
+
+    def __str__(self) -> str:
+        who = "a part of the cluster" if self.node is None else str(self.node)
+        return f"{who} does not answer ({self.reason}): its queues and topics are missing"
 
 
 def slot_of(key: bytes) -> int:
@@ -73,6 +101,21 @@ class SlotMap:
         """Return the nodes that serve the slots of a node in an earlier map."""
         pairs = zip(before._nodes, self._nodes, strict=True)
         return {now for then, now in pairs if then == node and now is not None}
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Each primary with its first slot, and the first slot that no node serves, if there is one."""
+        return tuple(Part(self._nodes.index(node), node) for node in dict.fromkeys(self._nodes))
+
+    def is_like(self, other: "SlotMap") -> bool:
+        """Return whether all slots have the same primaries in both maps."""
+        return self._nodes == other._nodes
+
+    def copy(self) -> "SlotMap":
+        """Return a copy that later MOVED errors do not change."""
+        found = SlotMap()
+        found._nodes, found._primaries, found._replicas = list(self._nodes), self._primaries, self._replicas
+        return found
 
     @property
     def gaps(self) -> int:

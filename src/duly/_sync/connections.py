@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from duly._core.address import Address
 from duly._core.call import CallStream
-from duly._core.keys import QueueKeys
-from duly._core.topology import Node
+from duly._core.topology import Node, Placed
 from duly._sync import blocked_loop
 from duly._sync.ends import Ends
 from duly._sync.pool import Pool, closed
@@ -114,7 +113,7 @@ class Connections:
             except Halted as error:
                 raise ConnectionError(str(error)) from None
 
-    def serving_pool(self, keys: QueueKeys | None = None) -> Pool:
+    def serving_pool(self, keys: Placed | None = None) -> Pool:
         """Return the pool of the node that serves these keys. A try of a call asks each time, since slots move."""
         if self.is_closed:
             raise closed(self.address.shown)

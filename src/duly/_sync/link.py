@@ -10,7 +10,7 @@ import functools
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
 from duly._core import failures, outages, patience, replies
@@ -26,7 +26,7 @@ from duly._core.keys import (
     topic_pattern,
 )
 from duly._core.resp import Arg, ErrorReply, ReplyError
-from duly._core.topology import Node
+from duly._core.topology import Away, Node, Placed
 from duly._sync.asking import Asker, AskingWire
 from duly._sync.connections import Connections
 from duly._sync.durability import missing_for
@@ -44,6 +44,10 @@ Ask = Callable[[Pool, Asker, CallStream], T]
 """One try of a call: sends it on a connected wire of a pool, with the number of its stream."""
 
 _LOG: Final = logging.getLogger("duly")
+_MAX_SCANS: Final = 5
+"""How often the nodes are scanned for names while slots move."""
+_PROBE_TIMEOUT: Final = 1.0
+"""Seconds after which tools show the other nodes."""
 _REDIRECTS_AT_ONCE: Final = 2
 """Redirections that a call follows without a pause. More of them mean that nodes disagree, while a slot moves."""
 
@@ -199,16 +203,29 @@ class Link:
         for pool in self.connections.router.all_pools():
             self._with_retry(None, "a check of the server", check, only=pool)
 
-    def queues(self, namespace: str) -> list[str]:
-        """Return the names of the queues that were used."""
-        return self._names("listing the queues", queue_pattern(namespace), lambda key: queue_of_key(namespace, key))
+    def queues(self, namespace: str, without: Collection[Node | None] = ()) -> list[str]:
+        """Return the names of the queues that were used, except on nodes that are known to be away."""
+        return self._names(
+            "listing the queues", queue_pattern(namespace), lambda key: queue_of_key(namespace, key), without
+        )
 
-    def topics(self, namespace: str) -> list[str]:
-        """Return the names of the topics that have entries, delayed publishes or a group."""
-        return self._names("listing the topics", topic_pattern(namespace), lambda key: topic_of_key(namespace, key))
+    def topics(self, namespace: str, without: Collection[Node | None] = ()) -> list[str]:
+        """Return the names of the topics that have entries, delayed publishes or a group, as `queues` does."""
+        return self._names(
+            "listing the topics", topic_pattern(namespace), lambda key: topic_of_key(namespace, key), without
+        )
 
-    def _names(self, title: str, pattern: str, name_of: Callable[[bytes], str | None]) -> list[str]:
-        """Scan all keys of all nodes. They are few, since no key belongs to a single message."""
+    def _names(
+        self,
+        title: str,
+        pattern: str,
+        name_of: Callable[[bytes], str | None],
+        without: Collection[Node | None],
+    ) -> list[str]:
+        """Scan all keys of all nodes. They are few, since no key belongs to a single message.
+
+        A slot that moves in the meantime may be on neither node when it is scanned. Then all are scanned again.
+        """
 
         def scan(_pool: Pool, wire: Asker, _: CallStream) -> set[str | None]:
             found: set[str | None] = set()
@@ -221,9 +238,35 @@ class Link:
                     return found
 
         names: set[str | None] = set()
-        for pool in self.connections.router.all_pools():
-            names |= uninterrupted(self._with_retry(None, title, scan, only=pool))
+        router = self.connections.router
+        for _ in range(_MAX_SCANS):
+            parts = router.parts()
+            layout = router.layout()
+            for part in parts:
+                if part is None or part.node not in without:
+                    names |= uninterrupted(self._with_retry(part, title, scan))
+            if len(parts) == 1 or not router.has_moved_since(layout):
+                break
         return sorted(name for name in names if name is not None)
+
+    def nodes_away(self) -> dict[Node | None, Away]:
+        """Return the nodes of a cluster that do not answer within a second. None of them if no node answers.
+
+        On one server, and with sentinels, calls find out.
+        """
+        if not self.is_spread:
+            return {}
+        self.connections.rebind_loop()
+        parts = self.connections.router.parts()
+        found: dict[Node | None, Away] = {}
+        for part in parts:
+            try:
+                pool = self.connections.serving_pool(part)
+                pool.probe(_PROBE_TIMEOUT)
+            except (UNREACHABLE, ReplyError) as error:
+                node = None if part is None else part.node
+                found[node] = Away(node, failures.described(error))
+        return {} if len(found) == len(parts) else found
 
     def close(self) -> None:
         """Close all connections, and release the embedded server. Data on the server stays."""
@@ -244,7 +287,7 @@ class Link:
 
     def _with_retry(
         self,
-        keys: QueueKeys | None,
+        keys: Placed | None,
         title: str,
         ask: Ask[T],
         *,

@@ -3,11 +3,12 @@
 
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Self, TypeVar
 
 from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
+from duly._core.topology import Away, Node
 from duly._sync.primitives import Bell
 from duly.errors import DulyError, UsageError
 from duly.memory.engine import Engine
@@ -109,13 +110,17 @@ class MemoryLink:
     def check_eviction(self) -> None:
         """Do nothing: no keys are evicted here."""
 
-    def queues(self, namespace: str) -> list[str]:
+    def queues(self, namespace: str, without: Collection[object] = ()) -> list[str]:  # noqa: ARG002
         """Return the names of the queues that were used."""
         return self.engine.queues(namespace)
 
-    def topics(self, namespace: str) -> list[str]:
+    def topics(self, namespace: str, without: Collection[object] = ()) -> list[str]:  # noqa: ARG002
         """Return the names of the topics that have entries, delayed publishes or a group."""
         return self.engine.topics(namespace)
+
+    def nodes_away(self) -> dict[Node | None, Away]:
+        """Memory always answers."""
+        return {}
 
     def close(self) -> None:
         """Refuse further calls. A named store lives as long as the process."""

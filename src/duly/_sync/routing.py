@@ -9,8 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from duly._core import outages
 from duly._core.address import Address
-from duly._core.keys import QueueKeys
-from duly._core.topology import Node, read_redirection
+from duly._core.topology import Node, Part, Placed, SlotMap, read_redirection
 from duly._sync.pool import NotPrimary, Pool
 from duly._sync.sentinels import Sentinels
 from duly._sync.slots import Slots
@@ -36,13 +35,22 @@ class Router(Protocol):
     def pools(self) -> Sequence[Pool]:
         """All pools that may have connections."""
 
-    def pool_for(self, keys: QueueKeys | None) -> Pool:
+    def pool_for(self, keys: Placed | None) -> Pool:
         """Return the pool of the node that serves these keys. It may be one that raises why there is no such node."""
+
+    def parts(self) -> Sequence[Part | None]:
+        """Return what to ask in turn in order to reach all keys: parts of a cluster, or None for the only server."""
+
+    def layout(self) -> SlotMap | None:
+        """Return which node serves which slots, as far as is known. None: there is one node at a time."""
+
+    def has_moved_since(self, layout: SlotMap | None) -> bool:
+        """Return whether a slot has moved since that layout, by asking a node."""
 
     def all_pools(self) -> Sequence[Pool]:
         """Return the pools of all nodes that together have all keys."""
 
-    def node_of(self, keys: QueueKeys) -> Node | None:
+    def node_of(self, keys: Placed) -> Node | None:
         """Return the node that serves these keys, as far as is known. None for all: there is one at a time."""
 
     def redirected(self, pool: Pool, error: Exception) -> Route | None:
@@ -72,8 +80,17 @@ class _OnePool:
     def pools(self) -> Sequence[Pool]:
         return [self._pool]
 
-    def node_of(self, keys: QueueKeys) -> Node | None:  # noqa: ARG002
+    def node_of(self, keys: Placed) -> Node | None:  # noqa: ARG002
         return None
+
+    def parts(self) -> Sequence[Part | None]:
+        return [None]
+
+    def layout(self) -> SlotMap | None:
+        return None
+
+    def has_moved_since(self, layout: SlotMap | None) -> bool:  # noqa: ARG002
+        return False
 
     def redirected(self, pool: Pool, error: Exception) -> Route | None:  # noqa: ARG002
         return None
@@ -85,7 +102,7 @@ class _OnePool:
 class OneServer(_OnePool):
     """Every call goes to the same server."""
 
-    def pool_for(self, keys: QueueKeys | None) -> Pool:  # noqa: ARG002
+    def pool_for(self, keys: Placed | None) -> Pool:  # noqa: ARG002
         return self._pool
 
     def all_pools(self) -> Sequence[Pool]:
@@ -110,7 +127,7 @@ class SentinelRouter(_OnePool):
         self._sentinels = Sentinels(address)
         self._switching = threading.Lock()
 
-    def pool_for(self, keys: QueueKeys | None) -> Pool:  # noqa: ARG002
+    def pool_for(self, keys: Placed | None) -> Pool:  # noqa: ARG002
         node = self._sentinels.primary()
         if node is None:
             self._pool.retire(ConnectionError(f"no sentinel names the primary: {self._sentinels.silence}"))
@@ -161,7 +178,7 @@ class ClusterRouter:
     def pools(self) -> Sequence[Pool]:
         return list(self._pools.values())
 
-    def pool_for(self, keys: QueueKeys | None) -> Pool:
+    def pool_for(self, keys: Placed | None) -> Pool:
         slot = 0 if keys is None else keys.slot
         node = self._slots.node_of(slot)
         if self._map is not self._slots.known:
@@ -175,7 +192,18 @@ class ClusterRouter:
             pools.append(self._no_pool(f"no node serves {gaps} of the slots"))
         return pools
 
-    def node_of(self, keys: QueueKeys) -> Node | None:
+    def parts(self) -> Sequence[Part | None]:
+        self._slots.primaries()
+        return self._slots.known.parts
+
+    def layout(self) -> SlotMap | None:
+        return self._slots.known.copy()
+
+    def has_moved_since(self, layout: SlotMap | None) -> bool:
+        now = self._slots.read_again()
+        return layout is not None and not now.is_like(layout)
+
+    def node_of(self, keys: Placed) -> Node | None:
         return self._slots.known.node_of(keys.slot)
 
     def redirected(self, pool: Pool, error: Exception) -> Route | None:

@@ -101,8 +101,8 @@ class Schedules:
         _, known = self._where(name)
         return known is not None and self._link.run(ops.resume_schedule(self._keys(known.queue), name))
 
-    def all(self) -> list[Schedule]:
-        """Return all schedules, sorted by name."""
+    def all(self, may_read: Callable[[QueueKeys], bool] = lambda _: True) -> list[Schedule]:
+        """Return all schedules, sorted by name, without those of queues that `may_read` leaves out."""
         now, entries = self._pages(self._registry)
         names: dict[str, list[str]] = {}
         for name, entry in entries.items():
@@ -110,6 +110,8 @@ class Schedules:
                 names.setdefault(known.queue, []).append(name)
         found: list[Schedule] = []
         for queue, expected in names.items():
+            if not may_read(self._keys(queue)):
+                continue
             queue_now, rows = self._pages(self._keys(queue))
             there = [name for name in expected if name in rows]
             views = [schedules.view(queue, name, rows[name], queue_now) for name in there]

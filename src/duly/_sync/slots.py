@@ -60,6 +60,12 @@ class Slots:
             self._refresh(has_answer=bool(self.known.primaries))
         return self.known.primaries
 
+    def read_again(self) -> SlotMap:
+        """Read the map, however new the known one is."""
+        with self._lock:
+            self._ask_now()
+        return self.known
+
     def doubt(self, node: Node) -> None:
         """Read the map again before the next call to this node, which is unreachable or does not serve."""
         self._failed_at[node] = time.monotonic()
@@ -79,8 +85,11 @@ class Slots:
         ask_at = self._ask_at
         with self._lock:
             if self._ask_at == ask_at:  # otherwise another caller has asked in the meantime
-                self._ask_in_turn()
-                self._ask_at = time.monotonic() + _ASK_EVERY * random.uniform(1.0, 1.5)  # noqa: S311
+                self._ask_now()
+
+    def _ask_now(self) -> None:
+        self._ask_in_turn()
+        self._ask_at = time.monotonic() + _ASK_EVERY * random.uniform(1.0, 1.5)  # noqa: S311
 
     def _ask_in_turn(self) -> None:
         """Ask until a node serves and shows a map that is not older than the known one.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -12,9 +13,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 import duly
+from duly._sync.survey import Survey
 from duly.cli import output, parameters
 from duly.cli.output import Align
-from duly.cli.session import Audited, Session, groups_of
+from duly.cli.session import Audited, Session, groups_on
 from duly.errors import ServerError, Unavailable
 from duly.message import Audit
 
@@ -63,7 +65,8 @@ def audit(session: Session, queues: parameters.Audited = None, repair: Repair = 
 
     For a topic, delayed entries are checked. Exit status 1 if a fault was found, or with --repair if a fault remains.
     """
-    run = _Run(session, repair=repair)
+    survey = session.survey()
+    run = _Run(session, survey, repair=repair)
     if queues:
         run.audit([each for name in queues for each in session.audited_as(name)])
     else:
@@ -77,31 +80,38 @@ def audit(session: Session, queues: parameters.Audited = None, repair: Repair = 
             session.note(f"{each.label} still has faults: run it again when no worker uses it")
     for failure in run.failed:
         session.note(f"{failure.label} could not be audited: {failure.error}")
+    session.exit_if_missing(survey)
     if wrong or run.failed:
         raise typer.Exit(1)
 
 
 class _Run:
-    """Audits sources one by one. A failure is recorded, and the next source follows."""
+    """Audits sources one by one. A failure is recorded, and the next source follows.
 
-    def __init__(self, session: Session, *, repair: bool) -> None:
+    Sources on a node that is away are left out.
+    """
+
+    def __init__(self, session: Session, survey: Survey, *, repair: bool) -> None:
         self.found: list[_Finding] = []
         self.failed: list[_Failure] = []
         self._session = session
+        self._survey = survey
         self._repair = repair
 
     def audit_all(self) -> None:
         """Audit everything. Topics come before their groups, since a repair may restore lost groups."""
-        self.audit(self._session.queues())
-        for topic in self._session.topics():
+        self.audit(self._session.queues(self._survey))
+        for topic in self._session.topics(self._survey):
             self.audit([topic])
             with self._recording_failure(topic, f"{topic.name}/*"):
-                self.audit(groups_of(topic))
+                self.audit(groups_on(self._survey, topic))
 
     def audit(self, sources: Iterable[Audited]) -> None:
         for source in sources:
             with self._recording_failure(source, _label(source)):
-                self.found.append(_finding(self._session, source, repair=self._repair))
+                finding = self._survey.read(source, partial(_finding, self._session, source, repair=self._repair))
+                if finding is not None:
+                    self.found.append(finding)
 
     @contextmanager
     def _recording_failure(self, source: Audited, label: str) -> Iterator[None]:

@@ -84,7 +84,7 @@ def dashboard(
         behind_proxy=behind_proxy,
         allowed=allow_host or (),
     )
-    session.app.queues()  # fail at once if the server is unreachable
+    session.survey().queues()  # fail at once if the server is unreachable
     with where.listen() as listener, StopSignals() as stops:
         shown = duly.AsyncDuly(session.app, namespace=session.namespace, patience=PATIENCE)
         print_reconnects(shown)

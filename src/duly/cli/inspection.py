@@ -37,13 +37,15 @@ _WHEN: Final = {"leased": "deadline", "dead": "died", "done": "finished"}
 
 def queues(session: Session) -> None:
     """List the queues, and the groups of topics. `duly topic ls` also lists topics without groups."""
-    names = [each.label for each in session.inboxes()]
+    survey = session.survey()
+    names = [each.label for each in session.inboxes(None, survey)]
     if session.as_json:
         groups = [name for name in names if "/" in name]
         output.print_json({"queues": names[: len(names) - len(groups)], "groups": groups})
-        return
-    for name in names:
-        output.print_text(name)
+    else:
+        for name in names:
+            output.print_text(name)
+    session.exit_if_missing(survey)
 
 
 def list_(

@@ -70,7 +70,7 @@ def _open(session: Session, name: str, *, may_appear: bool) -> duly.Queue | duly
     try:
         return session.inbox(name)
     except NotFound as error:
-        if not may_appear or "/" in name or name in session.app.topics():
+        if not may_appear or "/" in name or name in session.survey().topics():
             raise
         session.note(f"{error}. Waiting for it")
         return session.app.queue(name)

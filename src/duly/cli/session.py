@@ -17,6 +17,7 @@ import duly
 from duly._core import address
 from duly._core.address import Address
 from duly._core.naming import nearest
+from duly._sync.survey import Survey, look_around
 from duly.cli import confirmation, output, stdio
 from duly.embedded import explain_halt, has_server, is_halted
 from duly.errors import DulyError, ServerError, Unavailable, UsageError
@@ -105,35 +106,51 @@ class Session:
         return found
 
     def _check_known(self, name: str) -> None:
-        if name not in (known := self.app.queues()):
+        survey = self.survey()
+        if name not in (known := survey.queues()):
+            _check_reached(survey, self.app.queue(name), f"queue {name!r}")
             raise self._no_queue(name, known)
 
-    def inboxes(self, names: Iterable[str] | None = None) -> list[Inbox]:
-        """Return the named queues and groups, or all."""
+    def survey(self) -> Survey:
+        """Find out which nodes of a cluster answer. The others are left out of lists."""
+        return look_around(self.app)
+
+    def inboxes(self, names: Iterable[str] | None = None, survey: Survey | None = None) -> list[Inbox]:
+        """Return the named queues and groups, or all on the nodes that answer."""
         if names:
             return [self.inbox(name) for name in names]
-        queues = self.queues()  # first, so that errors name the queues
-        return [*queues, *(group for topic in self.topics() for group in groups_of(topic))]
+        survey = survey or self.survey()
+        queues = self.queues(survey)  # first, so that errors name the queues
+        return [*queues, *(group for topic in self.topics(survey) for group in groups_on(survey, topic))]
 
-    def queues(self) -> list[duly.Queue]:
-        """Open all queues."""
-        return [self.app.queue(name) for name in self.app.queues()]
+    def queues(self, survey: Survey) -> list[duly.Queue]:
+        """Open all queues on the nodes that answer."""
+        return [self.app.queue(name) for name in survey.queues()]
 
-    def topics(self) -> list[duly.Topic]:
-        """Open all topics."""
-        return [self.app.topic(name) for name in self.app.topics()]
+    def topics(self, survey: Survey) -> list[duly.Topic]:
+        """Open all topics on the nodes that answer."""
+        return [self.app.topic(name) for name in survey.topics()]
+
+    def exit_if_missing(self, survey: Survey) -> None:
+        """Print the nodes that do not answer, and exit with status 1 if there are any."""
+        for each in survey.away:
+            self.note(str(each))
+        if survey.away:
+            raise typer.Exit(1)
 
     def audited_as(self, name: str) -> list[Audited]:
         """Return the queue, topic or group of a name. A queue and a topic may have the same name."""
-        if "/" in name or name not in self.app.topics():
+        survey = self.survey()
+        if "/" in name or name not in survey.topics():
             return [self.inbox(name)]
         topic = self.app.topic(name)
-        return [self.app.queue(name), topic] if name in self.app.queues() else [topic]
+        return [self.app.queue(name), topic] if name in survey.queues() else [topic]
 
     def topic(self, name: str) -> duly.Topic:
         """Return an existing topic."""
-        topic = self.app.topic(name)
-        if name not in (known := self.app.topics()):
+        topic, survey = self.app.topic(name), self.survey()
+        if name not in (known := survey.topics()):
+            _check_reached(survey, topic, f"topic {name!r}")
             raise NotFound(f"there is no topic {name!r}.{nearest(name, known)} `duly topic ls` lists all")
         return topic
 
@@ -157,15 +174,16 @@ class Session:
 
     def _check_new(self, name: str) -> None:
         """Print a note if the queue is new but a similar name exists, which may be a typo."""
-        if name in (known := self.app.queues()):
+        survey = self.survey()
+        if name in (known := survey.queues()):
             return
-        if name in self.app.topics():
+        if name in survey.topics():
             raise NotFound(f"{name!r} is a topic, not a queue: `duly topic publish {name}`")
         if question := nearest(name, known):
             self.note(f"queue {name!r} is new.{question}")
 
     def _no_queue(self, name: str, known: Iterable[str]) -> NotFound:
-        if name in self.app.topics():
+        if name in self.survey().topics():
             return NotFound(
                 f"{name!r} is a topic: name one of its groups, like {name}/GROUP (`duly topic groups {name}`)"
             )
@@ -249,6 +267,18 @@ def _if_permitted() -> Iterator[None]:
         pass
 
 
-def groups_of(topic: duly.Topic) -> list[duly.Group]:
+def _check_reached(survey: Survey, source: duly.Queue | duly.Topic, title: str) -> None:
+    """Raise Unavailable for a queue or topic that is not listed because its node is away."""
+    away = survey.absence_of(source)
+    if away is not None:
+        raise Unavailable(f"{title} is on a node that does not answer: {away.node}, {away.reason}")
+
+
+def groups_on(survey: Survey, topic: duly.Topic) -> list[duly.Group]:
+    """Return the groups of a topic, or none if its node is away."""
+    return survey.read(topic, lambda: _groups_of(topic)) or []
+
+
+def _groups_of(topic: duly.Topic) -> list[duly.Group]:
     """Return the groups of a topic, without groups of other programs whose names Duly does not accept."""
     return [topic.group(name) for name in topic._group_names()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -16,6 +16,8 @@ from rich.text import Text
 
 from duly._core.measures import size_text, span
 from duly._core.rates import Course, Rates, sparkline
+from duly._core.topology import Away
+from duly._sync.survey import Survey
 from duly.cli import output, values
 from duly.cli.output import Align
 from duly.cli.parameters import Inboxes
@@ -47,7 +49,7 @@ Interval = Annotated[str, typer.Option("--interval", metavar="DURATION", help="T
 
 Found = Mapping[str, Stats]
 Failed = dict[str, ServerError]
-Samples = Iterator[tuple[Found, Rates]]
+Samples = Iterator[tuple[Found, Rates, Survey]]
 
 
 def stats(session: Session, queues: Inboxes = None, watch: Watch = False, interval: Interval = "1s") -> None:
@@ -58,9 +60,10 @@ def stats(session: Session, queues: Inboxes = None, watch: Watch = False, interv
     seconds = values.duration(interval, "--interval")
     if seconds < _SHORTEST_INTERVAL:
         raise UsageError(f"--interval: {interval!r} is too short, the minimum is {span(_SHORTEST_INTERVAL)}")
-    sources = session.inboxes(queues)  # fail at once for a wrong name or an unreachable server
+    survey = session.survey()
+    sources = session.inboxes(queues, survey)  # fail at once for a wrong name or an unreachable server
     if not watch:
-        _show_once(session, sources)
+        _show_once(session, sources, survey)
         return
     show = _watch if output.is_interactive(session.console) and not session.as_json else _print_samples
     with until_stopped(session.app):
@@ -68,12 +71,16 @@ def stats(session: Session, queues: Inboxes = None, watch: Watch = False, interv
         show(session, _samples(session, sources if queues else None, seconds))
 
 
-def _read_stats(sources: Iterable[Inbox], failed: Failed | None = None) -> dict[str, Stats]:
-    """Read the counters of each source. A damaged source is recorded in `failed`, and the next follows."""
+def _read_stats(sources: Iterable[Inbox], survey: Survey, failed: Failed | None = None) -> dict[str, Stats]:
+    """Read the counters of each source. A damaged source is recorded in `failed`, and the next follows.
+
+    A source on a node that is away is left out.
+    """
     found = {}
     for each in sources:
         try:
-            found[each.label] = each.stats()
+            if (stats := survey.read(each, each.stats)) is not None:
+                found[each.label] = stats
         except Unavailable:
             raise
         except ServerError as error:
@@ -91,6 +98,12 @@ def _rows(found: Found, rates: Rates | None) -> list[dict[str, Any]]:
     return rows
 
 
+def _fields(found: Found, rates: Rates | None, survey: Survey) -> dict[str, Any]:
+    """Return the fields for --json. `missing` lists the nodes of a cluster that do not answer, if there are any."""
+    missing = [{"node": str(each.node), "reason": each.reason} for each in survey.away]
+    return {"queues": _rows(found, rates), **({"missing": missing} if missing else {})}
+
+
 def _latest(values_: Any) -> float:
     return round(values_[-1], 1) if values_ else 0.0
 
@@ -98,12 +111,13 @@ def _latest(values_: Any) -> float:
 # Once
 
 
-def _show_once(session: Session, sources: Iterable[Inbox]) -> None:
+def _show_once(session: Session, sources: Iterable[Inbox], survey: Survey) -> None:
     failed: Failed = {}
-    found = _read_stats(sources, failed)
-    session.show({"queues": _rows(found, None)}, _counts_table(found))
+    found = _read_stats(sources, survey, failed)
+    session.show(_fields(found, None, survey), _counts_table(found))
     for name, error in failed.items():
         session.note(f"{error}. Run `duly audit {shlex.quote(name)}` for details")
+    session.exit_if_missing(survey)
     if failed:
         raise typer.Exit(1)
 
@@ -147,22 +161,25 @@ def _samples(session: Session, sources: list[Inbox] | None, seconds: float) -> S
     rates = Rates()
     due = time.monotonic()
     while True:
-        found = _read_stats(session.inboxes() if sources is None else sources)
+        survey = session.survey()
+        found = _read_stats(session.inboxes(None, survey) if sources is None else sources, survey)
         rates.add(found, time.monotonic())
-        yield found, rates
+        yield found, rates, survey
         now = time.monotonic()
         due = max(due + seconds, now)
         time.sleep(due - now)
 
 
 def _print_samples(session: Session, samples: Samples) -> None:
-    for found, rates in samples:
+    for found, rates, survey in samples:
         now = datetime.now(UTC)
         if session.as_json:
-            output.print_json({"at": now, "queues": _rows(found, rates)}, one_line=True)
+            output.print_json({"at": now, **_fields(found, rates, survey)}, one_line=True)
             continue
         session.console.print(output.time_text(now))
         session.console.print(live_table(found, rates, width=session.console.width, rows=len(found)))
+        for each in survey.away:
+            session.console.print(Text(output.visible(str(each)), "yellow"))
 
 
 def _watch(session: Session, samples: Samples) -> None:
@@ -173,34 +190,48 @@ def _watch(session: Session, samples: Samples) -> None:
     with Live(
         console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=is_shared
     ) as live:
-        for found, rates in samples:
-            working = sum(1 for _ in session.app.workers())
+        for found, rates, survey in samples:
+            workers = survey.workers()
             live.update(
                 live_view(
                     found,
                     rates,
                     title=f"{session.app!r}".strip("<>").removeprefix("Duly on "),
-                    workers=working,
+                    workers=None if workers is None else len(workers),
                     at=datetime.now(UTC),
                     size=(console.width, console.height),
+                    away=survey.away,
                 ),
                 refresh=True,
             )
 
 
 def live_view(
-    found: Found, rates: Rates, *, title: str, workers: int, at: datetime, size: tuple[int, int]
+    found: Found,
+    rates: Rates,
+    *,
+    title: str,
+    workers: int | None,
+    at: datetime,
+    size: tuple[int, int],
+    away: Sequence[Away] = (),
 ) -> RenderableType:
-    """Draw one frame: a title, the queues that fit, and the sum."""
+    """Draw one frame: a title, the queues that fit, the sum, and a line for each node that is away."""
     width, height = size
-    head = Text.assemble(
-        ("duly ", "bold"), output.visible(title), f"   {workers} worker(s)   ", output.time_text(at)[:19]
-    )
+    working = "? worker(s)" if workers is None else f"{workers} worker(s)"
+    head = Text.assemble(("duly ", "bold"), output.visible(title), f"   {working}   ", output.time_text(at)[:19])
     head.truncate(width, overflow="ellipsis")
-    rows = max(1, height - _FRAME_LINES)
+    rows = max(1, height - _FRAME_LINES - len(away))
     left_out = f"{len(found) - rows:,} more are not shown, but are in the sum. " if len(found) > rows else ""
     body = live_table(found, rates, width=width, rows=rows)
-    return Group(head, Text(""), body, Text(f"{left_out}Ctrl-C exits", "dim"))
+    return Group(head, Text(""), body, *_absences(away, width), Text(f"{left_out}Ctrl-C exits", "dim"))
+
+
+def _absences(away: Sequence[Away], width: int) -> list[Text]:
+    lines = [Text(output.visible(str(each)), "yellow") for each in away]
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return lines
 
 
 def live_table(found: Found, rates: Rates, *, width: int, rows: int) -> output.Sheet:

@@ -50,9 +50,14 @@ _ROUND_SECONDS = 20.0
 @command(app)
 def ls(session: Session) -> None:
     """List the topics."""
-    found = {name: session.app.topic(name).stats() for name in session.app.topics()}
+    survey = session.survey()
+    found: dict[str, TopicStats] = {}
+    for topic in session.topics(survey):
+        if (stats := survey.read(topic, topic.stats)) is not None:
+            found[topic.name] = stats
     rows = [{"name": name, **output.plain(stats)} for name, stats in found.items()]
     session.show({"topics": rows}, _topics_table(found))
+    session.exit_if_missing(survey)
 
 
 def _topics_table(found: dict[str, TopicStats]) -> RenderableType:
@@ -175,9 +180,10 @@ def _target(session: Session, name: str) -> duly.Topic:
 
 def _check_new(session: Session, name: str) -> None:
     """Print a note if the topic is new but a similar name exists, which may be a typo."""
-    if name in (known := session.app.topics()):
+    survey = session.survey()
+    if name in (known := survey.topics()):
         return
-    if name in session.app.queues():
+    if name in survey.queues():
         raise NotFound(f"{name!r} is a queue, not a topic: `duly send {name}`")
     if question := nearest(name, known):
         session.note(f"topic {name!r} is new.{question}")

@@ -7,20 +7,26 @@ looked up directly.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from duly import AsyncDuly, AsyncGroup, AsyncQueue, AsyncTopic, Keep
 from duly import _port as port
 from duly._port import Inbox, nearest
-from duly.errors import DulyError
+from duly.errors import DulyError, Unavailable
 from duly.web.cache import Cached
 
 _TTL: Final = 3.0
+_SURVEY_COST_FACTOR: Final = 5
+"""A node that hangs delays a survey by a second. The survey is cached for this many times as long."""
 
 
 class NotFound(DulyError):
     """The named object does not exist."""
+
+
+class NodeAway(Unavailable):
+    """A node of a cluster does not answer. Its text is for pages as well."""
 
 
 def message_not_found(inbox: Inbox, id_: str) -> NotFound:
@@ -37,16 +43,36 @@ class Names:
 
     def __init__(self, app: AsyncDuly) -> None:
         self._app = app
-        self._queues = Cached(lambda: _sorted_names(app.queues), _TTL)
-        self._topics = Cached(lambda: _sorted_names(app.topics), _TTL)
+        self._survey = Cached(lambda: port.look_around(app), cost_factor=_SURVEY_COST_FACTOR)
+        self._queues = Cached(self._fetch_queues, _TTL)
+        self._topics = Cached(self._fetch_topics, _TTL)
+
+    async def survey(self) -> port.AsyncSurvey:
+        """Return which nodes of a cluster answer."""
+        return await self._survey.get()
 
     async def queues(self) -> list[str]:
-        """Return the sorted names of the queues."""
-        return await self._queues.get()
+        """Return the sorted names of the queues on the nodes that answer."""
+        survey, found = await self.survey(), await self._queues.get()
+        return [each for each in found if survey.absence_of(self._app.queue(each)) is None] if survey.away else found
 
     async def topics(self) -> list[str]:
-        """Return the sorted names of the topics."""
-        return await self._topics.get()
+        """Return the sorted names of the topics on the nodes that answer."""
+        survey, found = await self.survey(), await self._topics.get()
+        return [each for each in found if survey.absence_of(self._app.topic(each)) is None] if survey.away else found
+
+    async def _fetch_queues(self) -> list[str]:
+        return sorted(await (await self.survey()).queues())
+
+    async def _fetch_topics(self) -> list[str]:
+        return sorted(await (await self.survey()).topics())
+
+    async def check_reached(self, path: Mapping[str, str]) -> None:
+        """Raise NodeAway if the node of a path does not answer. A page need not wait for it."""
+        source = self._app.topic(path["topic"]) if "topic" in path else self._app.queue(path["queue"])
+        away = (await self.survey()).absence_of(source)
+        if away is not None:
+            raise NodeAway(f"this is on {away.node}, which does not answer: {away.reason}")
 
     # Existing queues and topics
 
@@ -127,7 +153,3 @@ class Names:
 def _has_counts(stats: Any) -> bool:
     """Return whether any counter is not zero."""
     return any(getattr(stats, each.name) for each in dataclasses.fields(stats))
-
-
-async def _sorted_names(fetch: Callable[[], Awaitable[list[str]]]) -> list[str]:
-    return sorted(await fetch())

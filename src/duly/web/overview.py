@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from duly import AsyncDuly, AsyncGroup
-from duly._port import Inbox, Rates, entries_pending, group_names, summary_of
+from duly import AsyncGroup
+from duly._port import AsyncSurvey, Away, Inbox, Rates, entries_pending, group_names, summary_of
 from duly.errors import DulyError, ServerError, Unavailable
 from duly.message import GroupInfo, Pending, Schedule, Stats, TopicStats, WorkerInfo
 from duly.web.cache import Cached, CachedByKey
-from duly.web.names import Names
+from duly.web.names import Names, NodeAway
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,11 @@ class TopicSnapshot:
 class Snapshots:
     """Cached topics, workers, schedules and leases."""
 
-    def __init__(self, app: AsyncDuly, names: Names) -> None:
-        self._app = app
+    def __init__(self, names: Names) -> None:
         self._names = names
         self._topics = CachedByKey(self._fetch_topic)
         self._workers = Cached(self._fetch_workers)
-        self._schedules = Cached(app.schedules)
+        self._schedules = Cached(self._fetch_schedules)
         self.leases: Leases = Leases(names)
 
     async def topic(self, name: str) -> TopicSnapshot:
@@ -61,7 +63,18 @@ class Snapshots:
             return TopicSnapshot(name, None, error=str(error))
 
     async def _fetch_workers(self) -> Sequence[WorkerInfo]:
-        return sorted(await self._app.workers(), key=attrgetter("id"))
+        survey = await self._names.survey()
+        return sorted(_listed(await survey.workers(), "workers", survey), key=attrgetter("id"))
+
+    async def _fetch_schedules(self) -> Sequence[Schedule]:
+        survey = await self._names.survey()
+        return _listed(await survey.schedules(), "schedules", survey)
+
+
+def _listed(found: list[T] | None, what: str, survey: AsyncSurvey) -> list[T]:
+    if found is None:
+        raise NodeAway(f"the list of {what} cannot be read: {'; '.join(map(str, survey.away))}")
+    return found
 
 
 MAX_LEASES: Final = 10_000
@@ -117,6 +130,8 @@ async def _pending_in_stream(inbox: Inbox) -> int:
 _COST_FACTOR: Final = 20
 """A slow overview is cached for this many times the duration of its fetch."""
 _CONCURRENCY: Final = 8
+_READ_TIMEOUT: Final = 2.0
+"""Seconds that a node of a cluster has for a call, after it has answered a survey."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +144,10 @@ class Overview:
     topics: Mapping[str, TopicStats]
     failed: Mapping[str, str]
     """Errors of queues and topics that cannot be read because their data are damaged. The others are still shown."""
-    workers: int
+    workers: int | None
+    """None: the node that lists them is away."""
+    away: Sequence[Away] = ()
+    """Nodes of a cluster that do not answer. Their queues and topics are missing."""
 
     def total(self, name: str) -> int:
         """Return the sum of a counter over all queues and groups."""
@@ -143,8 +161,8 @@ class Overview:
 class OverviewCache:
     """The cached overview of a dashboard, with the rates of all queues."""
 
-    def __init__(self, app: AsyncDuly, names: Names, clock: Callable[[], float] = time.monotonic) -> None:
-        self._app, self._names = app, names
+    def __init__(self, names: Names, clock: Callable[[], float] = time.monotonic) -> None:
+        self._names = names
         self._clock = clock
         self.rates: Rates = Rates()
         self._cache = Cached(self._fetch, cost_factor=_COST_FACTOR, clock=clock)
@@ -154,33 +172,52 @@ class OverviewCache:
         return await self._cache.get()
 
     async def _fetch(self) -> Overview:
-        overview = await _fetch_overview(self._app, self._names)
+        overview = await _fetch_overview(self._names)
         self.rates.add(overview.stats, self._clock())
         return overview
 
 
-async def _fetch_overview(app: AsyncDuly, names: Names) -> Overview:
+async def _fetch_overview(names: Names) -> Overview:
+    survey = await names.survey()
     queues: list[Inbox] = [names.open_queue(name) for name in await names.queues()]
     topics = [names.open_topic(name) for name in await names.topics()]
     failed: dict[str, str] = {}
-    topic_stats = await _fetch_stats({each.name: each for each in topics}, failed)
+    topic_stats = await _fetch_stats(survey, {each.name: each for each in topics}, failed)
     groups: list[Inbox] = []
     for topic in topics:
         if topic.name in topic_stats:
-            groups += [topic.group(name) for name in await group_names(topic)]
+            found = await read_within(survey, topic, partial(group_names, topic))
+            groups += [topic.group(name) for name in found or ()]
     inboxes = {each.label: each for each in (*queues, *groups)}
-    stats = await _fetch_stats(inboxes, failed)
-    return Overview(inboxes, stats, topic_stats, failed, len(await app.workers()))
+    stats = await _fetch_stats(survey, inboxes, failed)
+    workers = await survey.workers()
+    there = {label: each for label, each in inboxes.items() if survey.absence_of(each) is None}
+    return Overview(there, stats, topic_stats, failed, None if workers is None else len(workers), survey.away)
 
 
-async def _fetch_stats(sources: Mapping[str, Any], failed: dict[str, str]) -> dict[str, Any]:
+async def _fetch_stats(survey: AsyncSurvey, sources: Mapping[str, Any], failed: dict[str, str]) -> dict[str, Any]:
     stats: dict[str, Any] = {}
     names = list(sources)
     for start in range(0, len(names), _CONCURRENCY):
         batch = names[start : start + _CONCURRENCY]
-        results = await asyncio.gather(*(sources[name].stats() for name in batch), return_exceptions=True)
-        _partition(batch, results, stats, failed)
+        reads = (read_within(survey, sources[name], sources[name].stats) for name in batch)
+        _partition(batch, await asyncio.gather(*reads, return_exceptions=True), stats, failed)
     return stats
+
+
+async def read_within(survey: AsyncSurvey, source: Any, read: Callable[[], Awaitable[T]]) -> T | None:
+    """Read from a queue, topic or group. None: its node is away.
+
+    A node that stops after the survey has a moment, and not the patience of the app. The only server has all of it.
+    """
+    if not survey.is_partial:
+        return await read()
+    try:
+        async with asyncio.timeout(_READ_TIMEOUT):
+            return await survey.read(source, read)
+    except TimeoutError:
+        survey.note_away(source, f"no answer within {_READ_TIMEOUT:g} s")
+        return None
 
 
 def _partition(names: Sequence[str], results: Sequence[Any], stats: dict[str, Any], failed: dict[str, str]) -> None:
@@ -189,5 +226,5 @@ def _partition(names: Sequence[str], results: Sequence[Any], stats: dict[str, An
             failed[name] = str(result)
         elif isinstance(result, BaseException):
             raise result
-        else:
+        elif result is not None:
             stats[name] = result

@@ -31,7 +31,7 @@ class Site:
     @cached_property
     def snapshots(self) -> Snapshots:
         """The caches of topics, workers, schedules and leases."""
-        return Snapshots(self.app, self.names)
+        return Snapshots(self.names)
 
 
 def site_of(request: Request) -> Site:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Final
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from duly import AsyncGroup
+from duly._port import AsyncSurvey
 from duly.errors import DulyError, Unavailable, UsageError
 from duly.web.api import requests, responses
 from duly.web.api.operation import ApiCall, Operation
 from duly.web.bounded_gather import bounded_gather
+from duly.web.overview import read_within
 from duly.web.pagination import page_of
 from duly.web.problems import Refused
 
@@ -23,17 +25,25 @@ async def _list_queues(call: ApiCall) -> responses.QueuesShown:
 async def read_queues(call: ApiCall, limit: int, after: str | None) -> responses.QueuesShown:
     """Read the statistics of a page of queues."""
     names = call.site.names
+    survey = await names.survey()
     page = page_of(await names.queues(), str, limit, after)
 
-    async def one(name: str) -> responses.QueueShown:
+    async def one(name: str) -> responses.QueueShown | None:
+        queue = names.open_queue(name)
         try:
-            return responses.QueueShown(name, await names.open_queue(name).stats())
+            stats = await read_within(survey, queue, queue.stats)
+            return None if stats is None else responses.QueueShown(name, stats)
         except Unavailable:
             raise
         except DulyError as error:  # damaged data must not hide the other queues
             return responses.QueueShown(name, None, str(error))
 
-    return responses.QueuesShown(await bounded_gather(page.items, one), page.next)
+    shown = [each for each in await bounded_gather(page.items, one) if each is not None]
+    return responses.QueuesShown(shown, page.next, _missing(survey))
+
+
+def _missing(survey: AsyncSurvey) -> list[responses.MissingNode] | UnsetType:
+    return responses.missing_nodes(survey.away)
 
 
 async def _show(call: ApiCall) -> responses.InboxShown:
@@ -163,7 +173,7 @@ async def _topics(call: ApiCall) -> responses.TopicsShown:
     page = page_of(await call.site.names.topics(), str, call.query.limit, call.query.after)
     found = await bounded_gather(page.items, call.site.snapshots.topic)
     shown = [responses.TopicShown(each.name, each.stats, each.groups, each.error or UNSET) for each in found]
-    return responses.TopicsShown(shown, page.next)
+    return responses.TopicsShown(shown, page.next, _missing(await call.site.names.survey()))
 
 
 async def _workers(call: ApiCall) -> responses.WorkersShown:

@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 import duly
 from duly import message as views
-from duly._port import State, record_of
+from duly._port import Away, State, record_of
 from duly.errors import CodecError
 
 Moment = Annotated[datetime, Meta(tz=True)]
@@ -218,11 +218,19 @@ class QueueShown(Struct):
     error: str | UnsetType = UNSET
 
 
+class MissingNode(Struct):
+    """A node of a cluster that does not answer. Its queues, topics and schedules are missing from the list."""
+
+    node: str
+    reason: str
+
+
 class QueuesShown(Struct):
     """A page of queues. `next` is `after` of the next page; null: this is the last."""
 
     queues: list[QueueShown]
     next: str | None
+    missing: list[MissingNode] | UnsetType = UNSET
 
 
 class Holders(Struct):
@@ -264,6 +272,7 @@ class TopicsShown(Struct):
 
     topics: list[TopicShown]
     next: str | None
+    missing: list[MissingNode] | UnsetType = UNSET
 
 
 class WorkersShown(Struct):
@@ -336,6 +345,12 @@ class SchedulesShown(Struct):
 
     schedules: list[Schedule]
     next: str | None
+    missing: list[MissingNode] | UnsetType = UNSET
+
+
+def missing_nodes(away: Sequence[Away]) -> list[MissingNode] | UnsetType:
+    """Create the list of nodes that do not answer. It is left out if all do."""
+    return [MissingNode(str(each.node), each.reason) for each in away] or UNSET
 
 
 def schedule_response(source: views.Schedule, *, with_payload: bool) -> Schedule:

@@ -14,7 +14,8 @@ from duly.web.pagination import page_of
 async def _list(call: ApiCall) -> responses.SchedulesShown:
     page = page_of(await call.site.snapshots.schedules(), attrgetter("name"), call.query.limit, call.query.after)
     shown = [responses.schedule_response(each, with_payload=call.sees_payloads) for each in page.items]
-    return responses.SchedulesShown(shown, page.next)
+    away = (await call.site.names.survey()).away
+    return responses.SchedulesShown(shown, page.next, responses.missing_nodes(away))
 
 
 async def _put(call: ApiCall) -> responses.Scheduled:

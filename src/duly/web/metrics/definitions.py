@@ -144,6 +144,12 @@ METRICS: Final[tuple[Metric, ...]] = (
         "1 for each queue or topic that cannot be read: its keys are damaged, or a permission is missing.",
         lambda scrape: ((each, 1) for each in scrape.unreadable),
     ),
+    _gauge(
+        "node_away",
+        ("node",),
+        "1 for each node of a cluster that does not answer; the metrics of its queues and topics are missing.",
+        lambda scrape: (((each,), 1) for each in scrape.away),
+    ),
     _gauge("messages", ("queue", "state"), "Messages by state.", _of_queues_by(**{each: each for each in STATES})),
     _gauge(
         "stored_bytes",

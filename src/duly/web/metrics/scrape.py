@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from duly import AsyncTopic
-from duly._port import GroupRow, group_rows
+from duly._port import AsyncSurvey, GroupRow, group_rows
 from duly.errors import DulyError, Unavailable
 from duly.message import Schedule, Stats, TopicStats, WorkerInfo
 from duly.options import is_name
@@ -52,6 +52,8 @@ class Scrape:
     schedules: Sequence[Schedule] | None = None
     unreadable: Sequence[tuple[str, str]] = ()
     """Kind and name of objects that cannot be read."""
+    away: Sequence[str] = ()
+    """Nodes of a cluster that do not answer. Their queues and topics are missing."""
     left_out: int | None = None
     """Number of queues, topics and groups above the limit."""
 
@@ -85,12 +87,14 @@ class _Scraper:
         self._app = site.app
         self._names = site.names
         self._semaphore = asyncio.Semaphore(MAX_CONCURRENT)
+        self._survey: AsyncSurvey | None = None
         self._unreadable: list[tuple[str, str]] = []
 
     async def run(self) -> Scrape:
         """Run the scrape. Raises Unavailable or TimeoutError: partial numbers would mislead."""
+        survey = self._survey = await self._names.survey()
         # First, and not cached: so a single call detects an unavailable server.
-        workers = await self._try("workers", "", self._app.workers)
+        workers = await self._try("workers", "", survey.workers)
         queues, topics = await self._names.queues(), await self._names.topics()
         topic_results = await self._try_all(
             "topic", {name: _topic_call(self._app.topic(name)) for name in topics[:MAX_ITEMS]}
@@ -104,8 +108,9 @@ class _Scraper:
             topics={name: stats for name, (stats, _) in topic_results.items()},
             groups=groups,
             workers=workers,
-            schedules=await self._try("schedules", "", self._app.schedules, _SCRAPE_TIMEOUT),
+            schedules=await self._try("schedules", "", survey.schedules, _SCRAPE_TIMEOUT),
             unreadable=self._unreadable,
+            away=[str(each.node) for each in survey.away],
             left_out=sum(counts) - len(queues[:MAX_ITEMS]) - len(topics[:MAX_ITEMS]) - len(groups),
         )
 
@@ -129,13 +134,19 @@ class _Scraper:
     async def _try(
         self, kind: str, name: str, call: Callable[[], Awaitable[T]], timeout: float = _CALL_TIMEOUT
     ) -> T | None:
-        """Run a call. An object with damaged data is recorded as unreadable and does not affect the others."""
+        """Run a call. An object with damaged data is recorded as unreadable and does not affect the others.
+
+        So is one on a node that has stopped since the survey.
+        """
         async with self._semaphore:
             try:
                 async with asyncio.timeout(timeout):
                     return await call()
-            except Unavailable:
-                raise
+            except (Unavailable, TimeoutError):
+                if self._survey is None or not self._survey.is_partial:
+                    raise
+                self._unreadable.append((kind, name))
+                return None
             except DulyError:
                 self._unreadable.append((kind, name))
                 return None

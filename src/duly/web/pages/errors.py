@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from duly.errors import DulyError, Unavailable
+from duly.web.names import NodeAway
 from duly.web.pages.renderer import render
 from duly.web.problems import TITLES, status_of
 
@@ -35,7 +36,8 @@ async def http_error_page(request: Request, error: HTTPException) -> Response:
 
 async def error_page(request: Request, error: DulyError) -> Response:
     """Show an error that Duly raised."""
-    detail = _NO_ANSWER if isinstance(error, Unavailable) else str(error)
+    is_whole = isinstance(error, Unavailable) and not isinstance(error, NodeAway)
+    detail = _NO_ANSWER if is_whole else str(error)
     return _page(request, status_of(error), detail, getattr(error, "headers", None))
 
 

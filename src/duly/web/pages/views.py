@@ -34,7 +34,7 @@ class OverviewPage:
 
     def __init__(self, site: Site) -> None:
         self._app = site.app
-        self._overviews = OverviewCache(site.app, site.names)
+        self._overviews = OverviewCache(site.names)
 
     async def __call__(self, request: Request) -> Response:
         """Show one page of queues, and the totals."""
@@ -105,15 +105,18 @@ async def topics(request: Request) -> Response:
     site = site_of(request)
     page = _page(request, await site.names.topics(), str)
     found = await bounded_gather(page.items, site.snapshots.topic)
-    return render(request, "topics.html", topics=found, page=page, only=None)
+    away = (await site.names.survey()).away
+    return render(request, "topics.html", topics=found, page=page, only=None, away=away)
 
 
 async def topic(request: Request) -> Response:
     """`/topics/{topic}`: one topic."""
     site, name = site_of(request), request.path_params["topic"]
+    await site.names.check_reached(request.path_params)
     await site.names.topic(name)
     found = await site.snapshots.topic(name)
-    return render(request, "topics.html", topics=[found], page=Page([name], None, has_previous=False), only=name)
+    page = Page([name], None, has_previous=False)
+    return render(request, "topics.html", topics=[found], page=page, only=name, away=())
 
 
 async def workers(request: Request) -> Response:
@@ -124,11 +127,13 @@ async def workers(request: Request) -> Response:
 
 async def schedules(request: Request) -> Response:
     """`/schedules`: the schedules, and a warning for those that no worker serves."""
-    snapshots = site_of(request).snapshots
-    page = _page(request, await snapshots.schedules(), attrgetter("name"))
-    served = {name for each in await snapshots.workers() for name in each.queues}
-    unserved = sorted({each.queue for each in page.items if not each.paused} - served)
-    return render(request, "schedules.html", page=page, unserved=unserved)
+    site = site_of(request)
+    survey = await site.names.survey()
+    page = _page(request, await site.snapshots.schedules(), attrgetter("name"))
+    workers = await survey.workers()
+    served = {name for each in workers or () for name in each.queues}
+    unserved = [] if workers is None else sorted({each.queue for each in page.items if not each.paused} - served)
+    return render(request, "schedules.html", page=page, unserved=unserved, away=survey.away)
 
 
 def _page(request: Request, items: Sequence[T], name: Callable[[T], str]) -> Page[T]:
@@ -159,6 +164,7 @@ class Place:
 async def find_place(request: Request) -> Place:
     """Open the queue or group of the path. Raises NotFound."""
     path = request.path_params
+    await site_of(request).names.check_reached(path)
     inbox = await site_of(request).names.inbox(path)
     is_group = isinstance(inbox, AsyncGroup)
     return Place(inbox, ("topics", path["topic"], "groups", path["group"]) if is_group else ("queues", path["queue"]))
