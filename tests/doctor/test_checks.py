@@ -200,6 +200,8 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
     ("disk", NO_INFO, "unknown", "INFO", "+info"),
     ("replicas", HEALTHY, "ok", "the only copy", ""),
     ("replicas", changed(info=REPLICA), "warn", "accepts writes without them", "CONFIG SET min-replicas-to-write 1"),
+    ("replicas", changed(info=REPLICA), "warn", "accepts writes without them", "writes stop while it is away"),
+    ("replicas", changed(info={**REPLICA, "cluster_enabled": "1"}), "ok", "1, which keep up", ""),
     ("replicas", changed(info=REPLICA, settings={"min-replicas-to-write": "1"}), "ok", "1 must keep up", ""),
     (
         "replicas",

@@ -3,14 +3,13 @@
 A refusal is a reply as well: the caller gets `Missing`, with the reason.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from duly._core.address import Address
 from duly._core.resp import Arg, ErrorReply
 from duly._core.server import is_unknown_command
-from duly._sync.sentinels import Sentinels
 from duly._sync.wire import Wire
 from duly.doctor.facts import Missing
 from duly.errors import ServerError
@@ -19,7 +18,18 @@ REPLY_LIMIT: Final = 5.0
 """Seconds that a reply may take, until it is complete."""
 _REFUSE_ALL: Final = ("LOADING", "ERR max number of clients")
 """Errors that every command would get."""
-_CONTAINERS: Final = ("ACL", "CLIENT", "CLUSTER", "COMMAND", "CONFIG", "LATENCY", "MEMORY", "SLOWLOG", "XINFO")
+_CONTAINERS: Final = (
+    "ACL",
+    "CLIENT",
+    "CLUSTER",
+    "COMMAND",
+    "CONFIG",
+    "LATENCY",
+    "MEMORY",
+    "SENTINEL",
+    "SLOWLOG",
+    "XINFO",
+)
 
 
 class Busy(ServerError):
@@ -75,7 +85,7 @@ def _title(name: str) -> str:
 def connected(address: Address) -> Iterator[Wire]:
     """Connect to a server, even to one that an app would refuse. Starts an embedded server that is not running."""
     if address.kind != "embedded":
-        yield from _opened(Wire(address.kind, _options_of(address)))
+        yield from _opened(Wire(address.kind, address.options))
         return
     from duly.embedded import open_server
 
@@ -84,20 +94,6 @@ def connected(address: Address) -> Iterator[Wire]:
         yield from _opened(Wire(address.kind, {"path": str(server.socket_path)}))
     finally:
         server.release()
-
-
-def _options_of(address: Address) -> Mapping[str, Any]:
-    """Return the options of a connection. If sentinels name the server, it is the primary."""
-    if address.topology != "sentinel":
-        return address.options
-    sentinels = Sentinels(address)
-    try:
-        primary = sentinels.primary()
-    finally:
-        sentinels.close()
-    if primary is None:
-        raise ConnectionError(f"no sentinel names the primary: {sentinels.silence}")
-    return {**address.options, "host": primary.host, "port": primary.port}
 
 
 def _opened(wire: Wire) -> Iterator[Wire]:

@@ -16,6 +16,7 @@ from duly.doctor.cluster import examine_cluster
 from duly.doctor.facts import Facts, Missing, Version, product_of, read_version
 from duly.doctor.permissions import find_absent_commands, find_permissions
 from duly.doctor.report import Report
+from duly.doctor.sentinels import examine_service
 from duly.errors import DulyError
 
 SETTINGS: Final = (
@@ -47,12 +48,40 @@ def collect(wire: Wire, address: Address, namespace: str) -> Facts:
         blocked=measurements.measure_block(client, namespace),
         slow=measurements.slow_commands(client, namespace, server_us),
         stalls=measurements.stalls(client, server_us),
-        keyspace=keyspace.examine_keys(client, namespace, server_us),
+        keyspace=keyspace.examine_keys(client, namespace, server_us, in_cluster=_is_in_cluster(info)),
         permissions=find_permissions(client, namespace, user, _version(info)),
         absent=find_absent_commands(client, namespace),
         cluster=_cluster(client, info),
         user=user,
         place=address.place,
+    )
+
+
+_OF_PRIMARY: Final = Missing("only primaries are examined for this")
+
+
+def collect_of_replica(wire: Wire, address: Address, namespace: str) -> Facts:
+    """Collect the facts of a replica that count if it becomes the primary. It has no writes, and no keys to examine."""
+    client = Client(wire, namespace)
+    info = _info(client)
+    user = _user(client, address)
+    skew, _ = measurements.compare_clocks(client)
+    return Facts(
+        shown=address.shown,
+        kind=address.kind,
+        namespace=namespace,
+        info=info,
+        settings=_settings(client),
+        skew=skew,
+        pings=_OF_PRIMARY,
+        scripts=_OF_PRIMARY,
+        blocked=_OF_PRIMARY,
+        slow=_OF_PRIMARY,
+        stalls=_OF_PRIMARY,
+        keyspace=_OF_PRIMARY,
+        permissions=find_permissions(client, namespace, user, _version(info)),
+        absent=_OF_PRIMARY,
+        user=user,
     )
 
 
@@ -69,10 +98,14 @@ def _version(info: Mapping[str, str] | Missing) -> Version:
 
 
 def _cluster(client: Client, info: Mapping[str, str] | Missing) -> Mapping[str, str] | Missing:
-    if isinstance(info, Missing) or info.get("cluster_enabled", "0") != "1":
+    if not _is_in_cluster(info):
         return {}
     reply = client.ask("CLUSTER", "INFO")
     return reply if isinstance(reply, Missing) else read_info(reply)
+
+
+def _is_in_cluster(info: Mapping[str, str] | Missing) -> bool:
+    return not isinstance(info, Missing) and info.get("cluster_enabled", "0") == "1"
 
 
 def _user(client: Client, address: Address) -> str:
@@ -102,7 +135,9 @@ def examine(app: Duly | AsyncDuly) -> Report:
     if address.kind == "memory":
         return Report(address.shown, (network.nothing_to_examine(address),))
     if address.topology == "cluster":
-        return examine_cluster(address, app.namespace, collect)
+        return examine_cluster(address, app.namespace, collect, collect_of_replica)
+    if address.topology == "sentinel":
+        return examine_service(address, app.namespace, collect, collect_of_replica)
     try:
         with connected(address) as wire:
             facts = collect(wire, address, app.namespace)

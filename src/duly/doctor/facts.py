@@ -92,6 +92,15 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class SlotLoad:
+    """The messages and entries in one hash slot of a cluster."""
+
+    slot: int
+    owners: tuple[str, ...]
+    messages: int
+
+
+@dataclass(frozen=True)
 class Keyspace:
     """The keys of the namespace, as far as they were examined."""
 
@@ -106,6 +115,8 @@ class Keyspace:
     clocks: tuple[QueueClock, ...] = ()
     silent: tuple[SilentWorker, ...] = ()
     layout: Layout = Layout()
+    loads: tuple[SlotLoad, ...] = ()
+    """The slots of a node of a cluster that have messages."""
     missing: Mapping[str, Missing] = field(default_factory=dict)
     """For each check that lacks facts: the reason."""
 

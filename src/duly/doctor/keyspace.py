@@ -10,7 +10,7 @@ from typing import Final
 from duly._core.keys import RegistryKeys, TopicKeys
 from duly._core.topology import slot_of
 from duly.doctor.client import Client
-from duly.doctor.facts import BigKey, Keyspace, Layout, Missing, Orphan, QueueClock, SilentWorker, number
+from duly.doctor.facts import BigKey, Keyspace, Layout, Missing, Orphan, QueueClock, SilentWorker, SlotLoad, number
 from duly.doctor.report import in_shell, quoted
 from duly.doctor.scan import FEW, MOST_KEYS, WITH_MESSAGES, Owners, Scan, scan_keys
 
@@ -252,6 +252,26 @@ def slots_of(owners: Owners) -> dict[str, set[int]]:
     return dict(found)
 
 
+_COUNTED: Final = {"msgs": "HLEN", "stream": "XLEN"}
+"""The keys with the messages of a queue or group and the entries of a topic, and the commands that count them."""
+
+
+def loads(scan: Scan) -> tuple[SlotLoad, ...]:
+    """Count the messages in each slot."""
+    counts: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    stores = [
+        (owner, _COUNTED[tail], key)
+        for (family, owner), keys in scan.owners.items()
+        for tail, key in keys.items()
+        if family in WITH_MESSAGES and tail in _COUNTED
+    ]
+    for owner, command, key in scan.within(stores):
+        count = scan.ask("heavy-slots", command, key)
+        if count:
+            counts[slot_of(key)][owner] += count
+    return tuple(SlotLoad(slot, tuple(owners), sum(owners.values())) for slot, owners in counts.items())
+
+
 # Workers
 
 
@@ -281,7 +301,9 @@ def _never_beat(scan: Scan, worker: bytes) -> bool:
 # All of it
 
 
-def examine_keys(client: Client, namespace: str, server_us: int, *, most: int = MOST_KEYS) -> Keyspace | Missing:
+def examine_keys(
+    client: Client, namespace: str, server_us: int, *, most: int = MOST_KEYS, in_cluster: bool = False
+) -> Keyspace | Missing:
     """Find and examine the keys of a namespace. `server_us` is the server's time in microseconds."""
     scan = scan_keys(client, namespace, most)
     if isinstance(scan, Missing):
@@ -294,6 +316,7 @@ def examine_keys(client: Client, namespace: str, server_us: int, *, most: int = 
         big=tuple(sizes(scan)),
         silent=silent_workers(scan, server_us),
         layout=layout(scan),
+        loads=loads(scan) if in_cluster else (),
         examined=scan.examined,
         is_complete=scan.is_complete,  # last: any of the above may run out of time
         missing=scan.missing,

@@ -10,7 +10,7 @@ from duly.doctor.report import Finding, Subject, in_shell, listed
 
 CLUSTER: Final = Subject(
     "cluster",
-    "This version of Duly connects to one server. It does not follow a queue to the node that has its hash slot.",
+    "With redis://, Duly connects to one server, and does not follow a queue to the node that has its hash slot.",
 )
 SLOTS: Final = Subject(
     "slots",
@@ -20,7 +20,7 @@ SLOTS: Final = Subject(
 )
 
 EVERY_SLOT: Final = 16_384
-_ELSEWHERE: Final = "# use a separate server, with cluster-enabled no"
+_ELSEWHERE: Final = "# use redis+cluster://, or a separate server with cluster-enabled no"
 
 
 def cluster(facts: Facts) -> Finding:

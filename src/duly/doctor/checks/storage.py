@@ -164,12 +164,15 @@ def replicas(facts: Facts) -> Finding:
 def _followed(facts: Facts, info: Mapping[str, str], count: int, least: str | Missing) -> Finding:
     if behind := _behind(info):
         return REPLICAS.warn(f"{count}, of which {behind} lag or are not synchronized", "# see the log of the replica")
+    if info.get("cluster_enabled") == "1":  # a primary without the majority refuses calls after a moment
+        return REPLICAS.ok(f"{count}, which keep up")
     if isinstance(least, Missing):
         return REPLICAS.unknown(facts, least)
     if number(least) < 1:
         return REPLICAS.warn(
             f"{count}, but the primary accepts writes without them",
-            setting_fix(facts, ("min-replicas-to-write", "1"), ("min-replicas-max-lag", str(LAG))),
+            setting_fix(facts, ("min-replicas-to-write", "1"), ("min-replicas-max-lag", str(LAG)))
+            + ("\n# the price with one replica: writes stop while it is away" if count == 1 else ""),
         )
     return REPLICAS.ok(f"{count}, of which {least} must keep up")
 
