@@ -165,3 +165,16 @@ def test_an_observer_lists_schedules_in_spite_of_a_stale_entry(
     with duly.Duly(new_user("admin", namespace=queue_name), namespace=queue_name) as admin:
         assert admin.schedules() == []
     assert not root.hexists(registry, "gone")
+
+
+def test_a_topic_has_statistics_without_the_right_to_measure_memory(
+    new_user: NewUser, root: "redis.Redis", queue_name: str
+) -> None:
+    url = new_user("admin")
+    with duly.Duly(url) as app:
+        app.topic(queue_name).publish("x")
+        assert app.topic(queue_name).stats().bytes > 0
+        root.execute_command("ACL", "SETUSER", url.partition("://")[2].partition(":")[0], "-memory")  # type: ignore[no-untyped-call]
+        stats = app.topic(queue_name).stats()
+
+    assert (stats.length, stats.bytes) == (1, 0)

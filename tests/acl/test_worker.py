@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
 import duly
@@ -113,3 +114,20 @@ def test_a_worker_that_may_not_wait_polls_and_logs_it_once(
     (line,) = [line for line in worker.log().splitlines() if "watch.refused" in line]
     assert "NOPERM" in line
     assert "idle queues are polled" in line
+
+
+def test_a_call_that_may_not_wait_polls_and_logs_it_once(
+    new_user: NewUser, root: "redis.Redis", queue_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = new_user("consumer")
+    user = url.partition("://")[2].partition(":")[0]
+    root.execute_command("ACL", "SETUSER", user, "-client")  # type: ignore[no-untyped-call]
+    with duly.Duly(url) as app:
+        queue = app.queue(queue_name)
+        queue.send("later", delay=1)
+        (delivery,) = queue.receive(wait=60)
+        assert queue.receive(wait=0.6) == []
+
+    assert delivery.body == "later"
+    (line,) = [record.getMessage() for record in caplog.records if "waiting is refused" in record.getMessage()]
+    assert "NOPERM" in line

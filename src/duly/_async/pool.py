@@ -17,7 +17,7 @@ from duly._core.outages import Outage
 from duly._core.resp import Arg, ErrorReply, MalformedReply, ReplyError, copied
 from duly._core.rollback import Incarnation
 from duly._core.sentinel import read_role
-from duly._core.server import check_server, eviction_of, read_info
+from duly._core.server import check_server, eviction_of, hides_eviction, read_info
 from duly._core.topology import Node, UnreadableReply
 from duly.errors import UsageError
 
@@ -171,6 +171,8 @@ class AsyncPool:
         if self.node is not None and info.get("role") == "slave":
             raise NotPrimary(self.shown, None)
         check_server(info, self.shown, allow_eviction=self._allow_eviction)
+        if not self._allow_eviction and hides_eviction(info):
+            _note_hidden(self.shown)
         self._note_process(info)
         self.is_checked = True
         self._check_eviction_at = time.monotonic() + _CHECK_EVICTION_EVERY
@@ -288,6 +290,21 @@ class AsyncPool:
     def _check_open(self) -> None:
         if self._end is not None:
             raise copied(self._end)
+
+
+_hiding: Final[set[str]] = set()
+"""Servers that do not show whether they evict keys, which was logged."""
+
+
+def _note_hidden(shown: str) -> None:
+    """Log, once per server and process, that eviction cannot be checked."""
+    if shown not in _hiding:
+        _hiding.add(shown)
+        _LOG.warning(
+            "%s does not show its maxmemory-policy, so Duly cannot tell whether it evicts keys, which would lose "
+            "messages. Check the settings of its provider",
+            shown,
+        )
 
 
 def closed(shown: str) -> UsageError:

@@ -1,8 +1,9 @@
 """Blocking waits on the server: for wake tokens, for stream entries, and for ends of messages."""
 
+import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from duly._async.connections import AsyncConnections
 from duly._async.ends import EndEntries
@@ -12,7 +13,9 @@ from duly._async.wire import UNREACHABLE, AsyncWire
 from duly._core import ops, patience
 from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
-from duly._core.resp import Arg, ReplyError
+from duly._core.resp import Arg, ErrorReply, ReplyError
+
+_LOG: Final = logging.getLogger("duly")
 
 
 class AsyncWaiter:
@@ -26,6 +29,8 @@ class AsyncWaiter:
         self._carry = carry
         self._blocked: dict[AsyncWire, tuple[AsyncPool, QueueKeys | None]] = {}
         """The blocked connections, each with its pool, and the queue whose wake token it may take."""
+        self._polls = False
+        """Whether it was logged that waits are refused."""
 
     async def wait(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
         """Wait up to `seconds` for a wake token. True: one was taken.
@@ -73,6 +78,7 @@ class AsyncWaiter:
         except (UNREACHABLE, ReplyError) as error:
             if wire is not None:
                 await wire.close()
+            self._note_refusal(error)
             if pool is None or not self._connections.has_moved(pool, error):
                 await sleep(min(seconds, patience.backoff(6, random.random)))
             return None
@@ -88,6 +94,12 @@ class AsyncWaiter:
                 self._blocked.pop(wire, None)
         pool.give_waiting(wire)
         return reply
+
+    def _note_refusal(self, error: Exception) -> None:
+        """Log, once per app, that calls poll, since the server denies or lacks a command that a wait needs."""
+        if isinstance(error, ErrorReply) and error.leaves_command_out and not self._polls:
+            self._polls = True
+            _LOG.warning("%s: waiting is refused, so calls that wait poll: %s", self._connections.address.shown, error)
 
     async def leave_all(self) -> None:
         """End all waits when the app is closed, and wake other consumers instead."""

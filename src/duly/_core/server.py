@@ -41,8 +41,13 @@ def check_server(info: Mapping[str, str], shown: str, *, allow_eviction: bool) -
         raise UnsafeServer(danger)
 
 
+def hides_eviction(info: Mapping[str, str]) -> bool:
+    """Return whether a server does not show if it evicts keys. Some providers leave that out of INFO."""
+    return "maxmemory_policy" not in info
+
+
 def eviction_of(info: Mapping[str, str], shown: str) -> str:
-    """Return the warning that a server may evict keys, with advice; '': it does not."""
+    """Return the warning that a server may evict keys, with advice; '': it does not, or does not show it."""
     policy = info.get("maxmemory_policy", "noeviction")
     if policy == "noeviction":
         return ""
