@@ -224,6 +224,7 @@ class TestRegistry:
         page = await get(client, "/")
         assert page.status_code == 200
         assert f"{away.node} does not answer" in page.text
+        assert (await get(client, "/healthz")).status_code == 200
         workers = await get(client, "/workers")
         assert workers.status_code == 503
         assert str(away.node) in workers.text

@@ -256,13 +256,10 @@ class AsyncLink:
                 break
         return sorted(name for name in names if name is not None)
 
-    async def nodes_away(self) -> dict[Node | None, Away]:
-        """Return the nodes of a cluster that do not answer within a second. None of them if no node answers.
-
-        On one server, and with sentinels, calls find out.
-        """
+    async def nodes_away(self) -> dict[Node | None, Away] | None:
+        """Return the nodes of a cluster that do not answer within a second. None: no node answers, or there is one."""
         if not self.is_spread:
-            return {}
+            return None
         self.connections.rebind_loop()
         parts = await self.connections.router.parts()
         found: dict[Node | None, Away] = {}
@@ -273,7 +270,7 @@ class AsyncLink:
             except (UNREACHABLE, ReplyError) as error:
                 node = None if part is None else part.node
                 found[node] = Away(node, failures.described(error))
-        return {} if len(found) == len(parts) else found
+        return None if len(found) == len(parts) else found
 
     async def aclose(self) -> None:
         """Close all connections, and release the embedded server. Data on the server stays."""

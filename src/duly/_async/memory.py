@@ -8,7 +8,6 @@ from typing import Self, TypeVar
 from duly._async.primitives import AsyncBell
 from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
-from duly._core.topology import Away, Node
 
 # --- sync only
 # | from collections.abc import Callable
@@ -138,9 +137,8 @@ class AsyncMemoryLink:
         """Return the names of the topics that have entries, delayed publishes or a group."""
         return self.engine.topics(namespace)
 
-    async def nodes_away(self) -> dict[Node | None, Away]:
-        """Memory always answers."""
-        return {}
+    async def nodes_away(self) -> None:
+        """There are no nodes."""
 
     async def aclose(self) -> None:
         """Refuse further calls. A named store lives as long as the process."""

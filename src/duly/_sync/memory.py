@@ -8,7 +8,6 @@ from typing import Self, TypeVar
 
 from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
-from duly._core.topology import Away, Node
 from duly._sync.primitives import Bell
 from duly.errors import DulyError, UsageError
 from duly.memory.engine import Engine
@@ -118,9 +117,8 @@ class MemoryLink:
         """Return the names of the topics that have entries, delayed publishes or a group."""
         return self.engine.topics(namespace)
 
-    def nodes_away(self) -> dict[Node | None, Away]:
-        """Memory always answers."""
-        return {}
+    def nodes_away(self) -> None:
+        """There are no nodes."""
 
     def close(self) -> None:
         """Refuse further calls. A named store lives as long as the process."""

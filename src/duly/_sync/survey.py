@@ -20,15 +20,12 @@ class Survey:
     answers, calls raise Unavailable as usual.
     """
 
-    def __init__(self, app: Duly, away: dict[Node | None, Away]) -> None:
+    def __init__(self, app: Duly, away: dict[Node | None, Away] | None) -> None:
         self._app = app
         self._link: Any = app._link
-        self._away = away
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether there are several nodes, so that some may answer while another does not."""
-        return bool(self._link.is_spread)
+        self._away = away or {}
+        self.is_partial = away is not None
+        """Whether a node of a cluster answers, so that there is something to show while another does not."""
 
     @property
     def away(self) -> Sequence[Away]:

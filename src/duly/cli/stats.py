@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -21,7 +22,7 @@ from duly._sync.survey import Survey
 from duly.cli import output, values
 from duly.cli.output import Align
 from duly.cli.parameters import Inboxes
-from duly.cli.session import Inbox, Session
+from duly.cli.session import PATIENCE, Inbox, Session
 from duly.cli.stop_signals import until_stopped
 from duly.errors import ServerError, Unavailable, UsageError
 from duly.message import Stats
@@ -162,12 +163,25 @@ def _samples(session: Session, sources: list[Inbox] | None, seconds: float) -> S
     due = time.monotonic()
     while True:
         survey = session.survey()
-        found = _read_stats(session.inboxes(None, survey) if sources is None else sources, survey)
+        with _brief_waits(session, survey):
+            found = _read_stats(session.inboxes(None, survey) if sources is None else sources, survey)
         rates.add(found, time.monotonic())
         yield found, rates, survey
         now = time.monotonic()
         due = max(due + seconds, now)
         time.sleep(due - now)
+
+
+@contextmanager
+def _brief_waits(session: Session, survey: Survey) -> Iterator[None]:
+    """Do not wait for one node of a cluster as long as for the only server: the others are shown without it."""
+    link, patience = session.app._link, session.app._link.patience
+    if survey.is_partial:
+        link.patience = min(patience, PATIENCE)
+    try:
+        yield
+    finally:
+        link.patience = patience
 
 
 def _print_samples(session: Session, samples: Samples) -> None:

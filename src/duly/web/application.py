@@ -64,10 +64,10 @@ def health_route() -> Route:
 
 
 async def healthz(request: Request) -> Response:
-    """Respond with 200 if the server answers, and with 503 otherwise."""
+    """Respond with 200 if the server, or a node of the cluster, answers, and with 503 otherwise."""
     try:
         async with asyncio.timeout(_HEALTH_TIMEOUT):
-            await site_of(request).app.workers()
+            await (await site_of(request).names.survey()).workers()
     except (DulyError, TimeoutError):
         return JSONResponse({"ok": False}, 503)
     return JSONResponse({"ok": True})
