@@ -18,7 +18,7 @@ from duly._async.delivery import AsyncDelivery
 from duly._async.group import AsyncGroup
 from duly._async.primitives import before_leaving
 from duly._async.queue import AsyncQueue
-from duly._async.survey import AsyncSurvey, look_around
+from duly._async.survey import AsyncSurvey, survey_nodes
 from duly._async.topic import AsyncTopic
 from duly._core import codec, ops, publishing, settles, topic_ops, views
 from duly._core.call import Call
@@ -68,7 +68,6 @@ __all__ = [
     "is_position",
     "lease_lost",
     "log_dead",
-    "look_around",
     "max_message_bytes",
     "memory_engine",
     "nearest",
@@ -92,6 +91,7 @@ __all__ = [
     "size_text",
     "span",
     "summary_of",
+    "survey_nodes",
     "with_headers",
 ]
 

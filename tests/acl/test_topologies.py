@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 import duly
-from duly._sync.survey import look_around
+from duly._sync.survey import survey_nodes
 from duly.acl import PASSWORD, ROLES, rules, setuser
 from duly.doctor import examine
 from tests.acl.users import SECRET, url_as
@@ -127,7 +127,7 @@ def test_an_observer_inspects_every_node(rig: ClusterRig | SentinelRig, app_of: 
     app = app_of("observer")
 
     assert {f"seen-{name}" for name in QUEUES} <= set(app.queues())
-    assert {f"seen-{name}" for name in QUEUES} <= set(look_around(app).queues())
+    assert {f"seen-{name}" for name in QUEUES} <= set(survey_nodes(app).queues())
     for name in QUEUES:
         queue = app.queue(f"seen-{name}")
         assert queue.stats().sent >= 1

@@ -24,7 +24,7 @@ def test_it_is_logged_once(
             app.queue(queue_name).send("x")
 
     (line,) = [record.getMessage() for record in caplog.records if "maxmemory-policy" in record.getMessage()]
-    assert "cannot tell whether it evicts keys" in line
+    assert "cannot check whether it evicts keys" in line
 
 
 def test_it_is_not_logged_if_eviction_is_accepted(

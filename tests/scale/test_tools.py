@@ -141,7 +141,7 @@ class TestCommands:
             assert done.stderr.count("\n") == 1
             assert listed(json.loads(done.stdout)) == (others if "topic" in arguments else shown), arguments
 
-    def test_stats_name_what_is_missing(self, away: ClusterNode, run: Callable[..., Any]) -> None:
+    def test_stats_name_the_missing_nodes(self, away: ClusterNode, run: Callable[..., Any]) -> None:
         said = json.loads(run("stats", "--json").stdout)
 
         assert [row["node"] for row in said["missing"]] == [str(away.node)]

@@ -1,5 +1,6 @@
 """Lines of docs/mission.md that no other test holds and that need no server."""
 
+import asyncio
 import logging
 import random
 import re
@@ -213,3 +214,40 @@ def section(page: str, heading: str) -> str:
 )  # fmt: skip
 def test_the_documentation_has_the_words(page: str, heading: str, words: str) -> None:
     assert re.search(words, section(page, heading), re.IGNORECASE)
+
+
+async def test_events_of_all_workers_are_counted_and_named_for_other_clients() -> None:
+    """003-21: counters, and a timeline for each message with the worker of each event."""
+    both, met = [0], asyncio.Event()
+
+    def with_handler() -> duly.AsyncDuly:
+        app = duly.AsyncDuly("memory://events")
+
+        @app.queue("orders", done=duly.Keep(count=10), retry=duly.Retry(2, delays=[0])).handler
+        async def handle(body: str) -> None:
+            if body == "meets":  # one in each worker
+                both[0] += 1
+                if both[0] == 2:
+                    met.set()
+                await met.wait()
+            else:
+                raise ValueError(body)
+
+        return app
+
+    async with duly.AsyncDuly("memory://events") as client, with_handler() as one, with_handler() as other:
+        queue = client.queue("orders")
+        good = [await queue.send("meets") for _ in range(2)]
+        async with duly.Worker(one, concurrency=1), duly.Worker(other, concurrency=1):
+            await asyncio.wait_for(met.wait(), 60)
+            bad = await queue.send("fails")
+            async with asyncio.timeout(60):
+                while (stats := await queue.stats()).dead < 1 or stats.acked < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                while len(workers := {each.id for each in await client.workers()}) < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        events = [event for id_ in (*good, bad) for event in (await queue.get(id_)).timeline]  # type: ignore[union-attr]
+
+    assert (stats.sent, stats.acked, stats.retried, stats.dead) == (3, 2, 1, 1)
+    assert {event.what for event in events} == {"sent", "claimed", "ack", "retry", "fail"}
+    assert {event.consumer for event in events if event.what == "ack"} == workers

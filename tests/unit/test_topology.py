@@ -10,7 +10,9 @@ from redis.crc import key_slot
 
 from duly._core.topology import (
     SLOTS,
+    Away,
     Node,
+    Part,
     Redirection,
     SlotMap,
     UnreadableReply,
@@ -156,6 +158,35 @@ def test_a_moved_slot_changes_and_no_other() -> None:
     assert [found.node_of(slot) for slot in (6, 7, 8)] == [A, C, A]
     assert found.primaries == (A, C, B)
     assert found.gaps == 0
+
+
+def test_parts_are_the_primaries_and_a_slot_without_one() -> None:
+    found = read_slots([[1, 99, row(A)], [101, SLOTS - 1, row(B)]], "asked")
+
+    assert found.parts == (Part(0, None), Part(1, A), Part(101, B))
+    assert SlotMap().parts == (Part(0, None),)
+
+
+def test_a_copy_keeps_the_nodes_of_its_moment() -> None:
+    found = read_slots([[0, HALF - 1, row(A)], [HALF, SLOTS - 1, row(B)]], "asked")
+    before = found.copy()
+    assert found.is_like(before)
+
+    found.moved(7, B)
+
+    assert not found.is_like(before)
+    assert (before.node_of(7), before.primaries) == (A, (A, B))
+
+
+@pytest.mark.parametrize(
+    ("away", "text"),
+    [
+        (Away(A, "refused"), f"{A} does not answer (refused): its queues and topics are missing"),
+        (Away(None, "x"), "a part of the cluster does not answer (x): its queues and topics are missing"),
+    ],
+)
+def test_a_node_that_is_away_is_named(away: Away, text: str) -> None:
+    assert str(away) == text
 
 
 def test_a_primary_whose_last_slot_has_moved_is_none() -> None:

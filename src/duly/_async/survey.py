@@ -1,4 +1,4 @@
-"""A look at all nodes that goes on with the rest while one is away. For tools that show everything."""
+"""A survey of all nodes, for tools that show everything: they show the rest while one node is away."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class AsyncSurvey:
-    """Which nodes answer now, and what they have. Made by `look_around`.
+    """Which nodes answer now, and what they have. Made by `survey_nodes`.
 
     Calls to a node that is away are not made, so that a tool does not wait for it. On one server, and if no node
     answers, calls raise Unavailable as usual.
@@ -83,6 +83,6 @@ class AsyncSurvey:
         self._away[node] = Away(node, reason)
 
 
-async def look_around(app: AsyncDuly) -> AsyncSurvey:
+async def survey_nodes(app: AsyncDuly) -> AsyncSurvey:
     """Find out which nodes answer. One that does not costs a second."""
     return AsyncSurvey(app, await app._link.nodes_away())

@@ -302,7 +302,7 @@ def _note_hidden(shown: str) -> None:
     if shown not in _hiding:
         _hiding.add(shown)
         _LOG.warning(
-            "%s does not show its maxmemory-policy, so Duly cannot tell whether it evicts keys, which would lose "
+            "%s does not show its maxmemory-policy, so Duly cannot check whether it evicts keys, which would lose "
             "messages. Check the settings of its provider",
             shown,
         )

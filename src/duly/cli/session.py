@@ -17,7 +17,7 @@ import duly
 from duly._core import address
 from duly._core.address import Address
 from duly._core.naming import nearest
-from duly._sync.survey import Survey, look_around
+from duly._sync.survey import Survey, survey_nodes
 from duly.cli import confirmation, output, stdio
 from duly.embedded import explain_halt, has_server, is_halted
 from duly.errors import DulyError, ServerError, Unavailable, UsageError
@@ -113,7 +113,7 @@ class Session:
 
     def survey(self) -> Survey:
         """Find out which nodes of a cluster answer. The others are left out of lists."""
-        return look_around(self.app)
+        return survey_nodes(self.app)
 
     def inboxes(self, names: Iterable[str] | None = None, survey: Survey | None = None) -> list[Inbox]:
         """Return the named queues and groups, or all on the nodes that answer."""

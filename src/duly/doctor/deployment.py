@@ -73,7 +73,7 @@ class Deployment:
 
 @dataclass(frozen=True)
 class SentinelView:
-    """What one sentinel of the address reports about the service."""
+    """The report of one sentinel of the address about the service."""
 
     node: Node
     sentinels: int = 0
@@ -145,7 +145,7 @@ def _sentinels(service: str, views: Sequence[SentinelView]) -> Finding:
         )
     if count < FEWEST_SENTINELS:
         return SENTINELS.warn(
-            f"{found}: if one fails, the others are no majority and start no fail-over",
+            f"{found}: if one fails, the others lack a majority and start no fail-over",
             "# run three sentinels on three machines, with a quorum of 2",
         )
     return SENTINELS.ok(found)

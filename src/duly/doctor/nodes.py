@@ -39,7 +39,7 @@ class Member:
 
 
 def examined(address: Address, node: Node, namespace: str, collect: Collect, *, is_primary: bool) -> Member:
-    """Examine a node. One that cannot be examined has a trouble, and is no error."""
+    """Examine a node. One that cannot be examined has an error, and nothing is raised."""
     options = {**address.options, "host": node.host, "port": node.port}
     at = replace(address, topology="single", seeds=(), options=options, shown=str(node))
     try:

@@ -43,7 +43,7 @@ class Names:
 
     def __init__(self, app: AsyncDuly) -> None:
         self._app = app
-        self._survey = Cached(lambda: port.look_around(app), cost_factor=_SURVEY_COST_FACTOR)
+        self._survey = Cached(lambda: port.survey_nodes(app), cost_factor=_SURVEY_COST_FACTOR)
         self._queues = Cached(self._fetch_queues, _TTL)
         self._topics = Cached(self._fetch_topics, _TTL)
 
