@@ -1,6 +1,7 @@
 """The examination of a server: reach it, collect the facts, and run every check on them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from duly._async.app import AsyncDuly
@@ -33,40 +34,36 @@ SETTINGS: Final = (
 def collect(wire: Wire, address: Address, namespace: str) -> Facts:
     """Collect all facts that the checks use."""
     client = Client(wire, namespace)
-    info = _info(client)
-    user = _user(client, address)
-    skew, server_us = measurements.compare_clocks(client)
-    return Facts(
-        shown=address.shown,
-        kind=address.kind,
-        namespace=namespace,
-        info=info,
-        settings=_settings(client),
-        skew=skew,
+    found, server_us = _collect_briefly(client, address, namespace)
+    return replace(
+        found,
         pings=measurements.round_trips(client, measurements.PINGS, "PING"),
         scripts=measurements.round_trips(client, measurements.SCRIPTS, "EVAL", "return 1", 0),
         blocked=measurements.measure_block(client, namespace),
         slow=measurements.slow_commands(client, namespace, server_us),
         stalls=measurements.stalls(client, server_us),
-        keyspace=keyspace.examine_keys(client, namespace, server_us, in_cluster=_is_in_cluster(info)),
-        permissions=find_permissions(client, namespace, user, _version(info)),
+        keyspace=keyspace.examine_keys(client, namespace, server_us, in_cluster=_is_in_cluster(found.info)),
         absent=find_absent_commands(client, namespace),
-        cluster=_cluster(client, info),
-        user=user,
+        cluster=_cluster(client, found.info),
         place=address.place,
     )
+
+
+def collect_of_replica(wire: Wire, address: Address, namespace: str) -> Facts:
+    """Collect the facts of a replica that count if it becomes the primary. It has no keys of its own to examine."""
+    found, _ = _collect_briefly(Client(wire, namespace), address, namespace)
+    return found
 
 
 _OF_PRIMARY: Final = Missing("only primaries are examined for this")
 
 
-def collect_of_replica(wire: Wire, address: Address, namespace: str) -> Facts:
-    """Collect the facts of a replica that count if it becomes the primary. It has no writes, and no keys to examine."""
-    client = Client(wire, namespace)
+def _collect_briefly(client: Client, address: Address, namespace: str) -> tuple[Facts, int]:
+    """Collect settings, clock and permissions. Also returns the server's time, in microseconds."""
     info = _info(client)
     user = _user(client, address)
-    skew, _ = measurements.compare_clocks(client)
-    return Facts(
+    skew, server_us = measurements.compare_clocks(client)
+    found = Facts(
         shown=address.shown,
         kind=address.kind,
         namespace=namespace,
@@ -83,6 +80,7 @@ def collect_of_replica(wire: Wire, address: Address, namespace: str) -> Facts:
         absent=_OF_PRIMARY,
         user=user,
     )
+    return found, server_us
 
 
 def _info(client: Client) -> dict[str, str] | Missing:
