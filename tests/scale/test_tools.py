@@ -1,19 +1,25 @@
 """The tools of operators on a cluster: they show all nodes, and the rest while one node does not answer."""
 
 import asyncio
+import io
 import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
+from rich.console import Console
 
 import duly
 from duly._core.keys import RegistryKeys, ScheduleKeys
+from duly._core.rates import Rates
+from duly._core.topology import Away, Node
+from duly.cli.stats import live_view
 from duly.web import create_app
 from tests import warm
 from tests.conftest import need
@@ -145,6 +151,40 @@ class TestCommands:
         said = json.loads(run("stats", "--json").stdout)
 
         assert [row["node"] for row in said["missing"]] == [str(away.node)]
+
+    def test_watching_goes_on_with_the_rest(
+        self, rig: ClusterRig, away: ClusterNode, others: list[str], tmp_path: Path
+    ) -> None:
+        command = [sys.executable, "-m", "duly", "stats", "--watch", "--json", "--url", rig.url]
+        watching = warm.WarmPopen(
+            [*command, "--namespace", NAMESPACE, "--interval", "100ms"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            assert watching.stdout is not None
+            samples = [json.loads(watching.stdout.readline()) for _ in range(2)]
+        finally:
+            watching.terminate()
+            watching.communicate(timeout=60)
+
+        for sample in samples:
+            assert [row["node"] for row in sample["missing"]] == [str(away.node)]
+            assert {row["name"] for row in sample["queues"]} >= set(others)
+        assert watching.returncode == 0
+
+    def test_a_frame_names_the_missing_nodes(self) -> None:
+        frame = live_view(
+            {},
+            Rates(),
+            title="shop",
+            workers=None,
+            at=datetime.now(UTC),
+            size=(80, 24),
+            away=[Away(Node("node-2", 7001), "refused")],
+        )
+        console = Console(width=80, file=io.StringIO(), record=True)
+        console.print(frame)
+
+        assert "node-2:7001 does not answer (refused): its queues and topics are missing" in console.export_text()
 
     def test_commands_for_another_queue_work(
         self, away: ClusterNode, lost: str, others: list[str], run: Callable[..., Any]
