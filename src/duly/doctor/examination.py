@@ -50,7 +50,7 @@ def collect(wire: Wire, address: Address, namespace: str) -> Facts:
 
 
 def collect_of_replica(wire: Wire, address: Address, namespace: str) -> Facts:
-    """Collect the facts of a replica that count if it becomes the primary. It has no keys of its own to examine."""
+    """Collect the facts of a replica that count if it becomes the primary. Its keys are copies."""
     found, _ = _collect_briefly(Client(wire, namespace), address, namespace)
     return found
 
