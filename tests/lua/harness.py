@@ -73,9 +73,10 @@ class Wire:
         told = dict(line.split(b":", 1) for line in self.run("INFO", "cpu").splitlines() if b":" in line)
         return float(told[b"used_cpu_user"]) + float(told[b"used_cpu_sys"])
 
-    def spelled(self, call: Call[Any], stream: bytes, sequence: int) -> list[Any]:
+    def spelled(self, call: Call[Any], stream: bytes, sequence: int, late_after: int = -1) -> list[Any]:
         """Return a call as an EVALSHA command, after loading its script."""
-        return call.command(b"EVALSHA", self._sha_of(call.script.name, call.script.text), CallStream(stream, sequence))
+        sha = self._sha_of(call.script.name, call.script.text)
+        return call.command(b"EVALSHA", sha, CallStream(stream, sequence), late_after)
 
     def carry(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
         """Run a call and return the raw answer."""
@@ -320,6 +321,11 @@ class Queue:
     ) -> replies.Claimed:
         """Claim messages and return them."""
         return replies.claimed(self.call(self.claim_call(limit, lease, consumer, then, suspects)))
+
+    def claim_by(self, late_after: int) -> replies.Claimed:
+        """Make a claim that is late after a time of the server."""
+        self.sequence += 1
+        return replies.claimed(self.wire.run(*self.wire.spelled(self.claim_call(), STREAM, self.sequence, late_after)))
 
     def tidy(self) -> bool:
         """Tidy up once, and return whether there may be more to do."""

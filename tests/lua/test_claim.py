@@ -160,6 +160,38 @@ def test_a_lease_holds_until_its_deadline(queue: Queue, clock: ServerClock) -> N
     assert ids_of(queue.claim()) == []
 
 
+@pytest.mark.parametrize(("late_by", "reclaimed"), [(0, 1), (1, 0)])
+def test_a_late_claim_reclaims_no_leases(queue: Queue, clock: ServerClock, late_by: int, reclaimed: int) -> None:
+    """The server stood still: the claim runs first, and the renewal of the holder has arrived as well."""
+    (held,) = queue.hold("a", lease=30)
+    queue.send("b")
+    clock.freeze(NOW + 31 * SECOND)
+    claimed = queue.claim_by(NOW + 31 * SECOND - late_by)
+    lost = queue.call(ops.extend(queue.keys, [(held, 30)]))
+
+    assert len(claimed.reclaimed) == reclaimed
+    assert ids_of(claimed) == ["a", "b"][: 2 * reclaimed]
+    assert len(lost) == reclaimed
+    assert queue.dump().stats.get("crashed", 0) == reclaimed
+
+
+def test_a_late_claim_asks_for_another_one_at_once(queue: Queue, clock: ServerClock) -> None:
+    queue.hold("a", lease=30)
+    clock.freeze(NOW + 31 * SECOND)
+
+    assert queue.claim_by(NOW).next_in == 0
+    assert ids_of(queue.claim()) == ["a"]
+
+
+def test_a_queue_whose_clock_is_ahead_makes_no_claim_late(queue: Queue, clock: ServerClock) -> None:
+    queue.hold("a", lease=30)
+    clock.freeze(NOW + 40 * SECOND)
+    queue.send("b")
+    clock.freeze(NOW)
+
+    assert len(queue.claim_by(NOW + SECOND).reclaimed) == 1
+
+
 def test_a_crashed_message_returns_to_its_own_place(queue: Queue, clock: ServerClock) -> None:
     queue.hold("a", lease=30)
     queue.send("b")

@@ -171,6 +171,17 @@ def test_a_crash_brings_it_back_and_the_limit_makes_it_dead(any_topic: Topic, cl
     assert state.stats["crashed"] == 3
 
 
+def test_a_late_claim_takes_over_no_entries(any_topic: Topic, clock: ServerClock) -> None:
+    group = any_topic.group()
+    any_topic.publish(b"a", b"b")
+    group.claim(1, consumer="first")
+    group.wire.run("XREADGROUP", "GROUP", "g", "other", "COUNT", 1, "STREAMS", any_topic.keys.stream, ">")
+    clock.freeze(NOW + MINUTE)
+
+    assert group.claim_by(NOW).reclaimed == []
+    assert len(group.claim().reclaimed) == 2
+
+
 def test_a_dead_consumer_keeps_its_name_while_it_holds_something(topic: Topic, clock: ServerClock) -> None:
     group = topic.group()
     topic.publish(b"a", b"b")

@@ -7,6 +7,7 @@ carries it out once (I6).
 import contextlib
 import functools
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -151,14 +152,20 @@ class AsyncLink:
         return call.decode(await self._carry(call, gives_up=False))
 
     async def run_claim(self, call: Call[T]) -> T:
-        """Like `run_on`, but wait for a moment after an outage.
+        """Like `run_on`, but wait for a moment after an outage, and after a server that stood still.
 
         Leases may have run out although their consumers live. A late renewal is accepted unless a claim was earlier.
         """
+        trying_since = time.monotonic() if self.connections.is_connected else math.inf
 
         async def ask(pool: AsyncPool, wire: AsyncAsker, stream: CallStream) -> Any:
+            nonlocal trying_since
+            pool.outage.note_delay(trying_since, time.monotonic())
             await self._let_others_renew(pool, wire)
-            return await self._ask(pool, wire, stream, call)
+            trying_since = time.monotonic()
+            reply = await self._ask(pool, wire, stream, call)
+            pool.outage.note_delay(trying_since, time.monotonic())
+            return reply
 
         return call.decode(await self._with_retry(call.keys, call.title, ask, gives_up=False))
 
@@ -373,12 +380,16 @@ class AsyncLink:
         confirmed = self.connections.rollbacks.of(call.keys, pool) if call.writes else None
         if confirmed is not None and confirmed.by is not pool.incarnation:
             await self.connections.rollbacks.compare(confirmed, pool, wire)
+        asked_at = time.monotonic()
+        late_after = pool.clock.late_after(asked_at) if call.is_dated else -1
         try:
-            reply = await wire.ask(call.command(b"EVALSHA", script.sha, stream), timeout)
+            reply = await wire.ask(call.command(b"EVALSHA", script.sha, stream, late_after), timeout)
         except ErrorReply as error:
             if replies.trouble_of(error) != "noscript":
                 raise
-            reply = await wire.ask(call.command(b"EVAL", script.text, stream), timeout)
+            reply = await wire.ask(call.command(b"EVAL", script.text, stream, late_after), timeout)
+        if call.is_dated:
+            pool.clock.note(reply[1], asked_at)
         if confirmed is not None:
             confirmed.add(stream, time.monotonic())
         return reply

@@ -58,7 +58,7 @@ class Call(Generic[T]):
     header: they do not belong to the queue `keys`.
     """
 
-    __slots__ = ("args", "asked", "decode", "digits", "extra_keys", "keys", "script", "writes")
+    __slots__ = ("args", "asked", "decode", "digits", "extra_keys", "is_dated", "keys", "script", "writes")
 
     def __init__(
         self,
@@ -76,6 +76,8 @@ class Call(Generic[T]):
         self.digits: str = digits
         self.extra_keys: Sequence[bytes] = extra_keys
         self.writes: bool = script.keys[0] == "call"
+        self.is_dated: bool = script.argv[1:2] == ("late_after",)
+        """Whether the call does less if it is carried out late. Then its reply has the server's time."""
         self.asked: str = ""
         """The method that the user has called, if this is a step of it."""
 
@@ -98,8 +100,11 @@ class Call(Generic[T]):
         """Return whether a cluster accepts the call: all of its keys are in the slot of its queue."""
         return all(slot_of(key) == self.keys.slot for key in self.extra_keys)
 
-    def command(self, verb: bytes, code: str | bytes, stream: CallStream) -> list[Arg]:
-        """Write the command: EVALSHA with the hash, or EVAL with the text."""
+    def command(self, verb: bytes, code: str | bytes, stream: CallStream, late_after: int = -1) -> list[Arg]:
+        """Write the command: EVALSHA with the hash, or EVAL with the text.
+
+        `late_after` is for a dated call: the server's time after which it is late, in microseconds.
+        """
         keys = self.keys.of_script(self.script, self.digits)
         if self.extra_keys or self.keys.tail:
             keys = (*keys, *self.extra_keys, *self.keys.tail)
@@ -111,6 +116,7 @@ class Call(Generic[T]):
                 self.keys.call(stream.name),
                 *keys,
                 _SEQUENCE.pack(stream.sequence),
+                *((late_after,) if self.is_dated else ()),
                 *self.args,
             ]
         return [verb, code, len(keys), *keys, *self.args]

@@ -10,6 +10,9 @@ _LEASES_SUFFER_AFTER: Final = 1.0
 _RENEW_FIRST: Final = 1.5
 """Seconds between the end of an outage and the next claim. Renewals are retried at least each second."""
 
+_LATE: Final = 0.1
+"""Seconds after which a claim is late. It then reclaims no leases, and the client claims again at once."""
+
 
 class Outage:
     """Whether a node answers, and when claims may begin again after an outage. Times are of the monotonic clock.
@@ -43,6 +46,11 @@ class Outage:
         """
         self.claims_at, self._has_waited = now + _RENEW_FIRST, True
 
+    def note_delay(self, since: float, now: float) -> None:
+        """Record that a claim has been under way since a moment. If that is long, the next one is made later."""
+        if now > since + _LEASES_SUFFER_AFTER:
+            self.claims_at = max(self.claims_at, now + _RENEW_FIRST)
+
     def succeed(self, other: "Outage", now: float) -> None:
         """Take over the messages of a node that has failed."""
         if other.is_long(now):
@@ -51,6 +59,28 @@ class Outage:
     def is_long(self, now: float) -> bool:
         """Return whether the node has not answered for so long that leases may have run out."""
         return self.is_on and now > self._since + _LEASES_SUFFER_AFTER
+
+
+class ServerClock:
+    """The clock of a server, as its replies show it. Times are of the monotonic clock of this process.
+
+    A server that stood still carries out the claims that it has received, perhaps before the renewals. So a claim
+    states when it is late, and a late claim reclaims no leases. The estimate is never behind the clock of the server,
+    unless that clock was set: a claim that is carried out in time is not late.
+    """
+
+    __slots__ = ("_ahead",)
+
+    def __init__(self) -> None:
+        self._ahead: float | None = None
+
+    def note(self, server_us: int, asked_at: float) -> None:
+        """Record the time in the reply to a call, which was carried out after `asked_at`."""
+        self._ahead = server_us / 1e6 - asked_at
+
+    def late_after(self, now: float) -> int:
+        """Return the server's time after which a call that is sent now is late. -1: unknown, it is never late."""
+        return -1 if self._ahead is None else round((now + self._ahead + _LATE) * 1e6)
 
 
 unanswered: Final[dict[str, object]] = {}

@@ -6,9 +6,14 @@ the script leases due messages, the highest priority first. No other script chec
 other enforces the order within a key. A suspect is a message whose next crash would be its last. It may be delivered
 alone, because a process that dies crashes all messages that it holds.
 
+A server that stood still has many calls to run, in any order. Leases have run out, although their holders live and
+have sent renewals. So a claim that runs long after it was sent reclaims no leases. If some have run out, it leases
+nothing either, and the caller claims again.
+
 KEYS     call, msgs, leased, leases, counts, why, expires, dead, dedup, dedup_ends, lanes, parked, schedules,
          slots, wake, meta, waiting*
 ARGV     sequence     text
+         late_after   number  time of the server, in microseconds, after which no lease is reclaimed; -1: none
          digits       text
          limit        number  messages at the most
          lease_us     number  microseconds
@@ -83,9 +88,12 @@ local meta =
 local is_paused, was_limited, slot = meta[2], meta[8], tonumber(meta[9])
 local in_use = is_paused and '' or meta[3] or '0' -- the priorities to claim from
 
+local time, ahead = tick(meta[1])
+local is_late = late_after >= 0 and time - ahead > late_after
+
 -- The state of this call. Its parts share it, and the head of each states what it reads and changes.
 local claim = {
-  now = tick(meta[1]), -- the fence of its leases
+  now = time, -- the fence of its leases
   ids = {}, -- of the messages that it leases
   records = {},
   counts = {}, -- packed; empty if no message of the queue has any
@@ -120,19 +128,25 @@ if repeated then
 end
 
 -- Reclaim leases that ran out.
-local ran_out = redis.call('ZRANGEBYSCORE', LEASED, '-inf', claim.now, 'WITHSCORES', 'LIMIT', 0, RECLAIMED_PER_CALL)
+local ran_out = is_late and {}
+  or redis.call('ZRANGEBYSCORE', LEASED, '-inf', claim.now, 'WITHSCORES', 'LIMIT', 0, RECLAIMED_PER_CALL)
 for i = 1, #ran_out, 2 do
   reclaim(claim, ran_out[i], tonumber(ran_out[i + 1]))
 end
 claim.is_cut_short = #ran_out == 2 * RECLAIMED_PER_CALL
+if is_late then
+  local _, deadline = first_leased(LEASED)
+  claim.is_full = (deadline or math.huge) <= claim.now -- messages with leases that ran out may come first
+end
 -- @only group
-claim.is_full = claim.is_cut_short -- more leases ran out, perhaps of earlier messages: their places come first
+-- More leases ran out, perhaps of earlier messages: their places come first.
+claim.is_full = claim.is_full or claim.is_cut_short
 local known = redis.call('HMGET', META, 'fed', 'swept', 'sweeping')
 local fed, next_entry = known[1], nil -- microseconds until the next delayed publish is due
 if redis.call('EXISTS', TOPIC_WAITING) == 1 then
   next_entry = add_due_publishes(delayed_of_topic(), STREAM)
 end
-if known[3] or claim.now - (known[2] or 0) >= lease_us / 2 then
+if not is_late and (known[3] or claim.now - (known[2] or 0) >= lease_us / 2) then
   fed = take_over_idle(claim, known[3] or '-', fed)
   claim.has_acked = claim.has_acked or known[2] -- not at the first sweep: other groups may not exist yet
 end
