@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final, Literal, Self
 
+from duly._core.keys import QueueKeys
 from duly._core.topology import SLOTS, Node, SlotMap, read_slots, slot_of
 from tests.binaries import Kind
 from tests.scale.network import Network
@@ -129,6 +130,12 @@ class ClusterRig:
         found = self.running[0].slots.node_of(_slot(key))
         assert found is not None, f"no node serves {key!r}"
         return self.at(found)
+
+    def name_on(self, node: ClusterNode, prefix: str) -> str:
+        """Return the name of a queue that a node serves."""
+        slots = self.running[0].slots
+        names = (f"{prefix}-{number}" for number in itertools.count())
+        return next(name for name in names if slots.node_of(QueueKeys("duly", name).slot) == node.node)
 
     # Waiting
 

@@ -378,7 +378,8 @@ class AsyncLink:
         """Send a call once. If the server does not know the script, send its text."""
         script = call.script
         confirmed = self.connections.rollbacks.of(call.keys, pool) if call.writes else None
-        if confirmed is not None and confirmed.by is not pool.incarnation:
+        # While a slot moves, the records of its calls may still be on the other node.
+        if confirmed and confirmed.by is not pool.incarnation and not isinstance(wire, AsyncAskingWire):
             await self.connections.rollbacks.compare(confirmed, pool, wire)
         asked_at = time.monotonic()
         late_after = pool.clock.late_after(asked_at) if call.is_dated else -1
