@@ -40,7 +40,10 @@ SETTLES = GIVES_BACK | {"ack", "reject"}
 SETS_DUE = GIVES_BACK | {"send", "reschedule", "promote", "redrive"}
 
 MARKS = frozenset({"kill", "rollback"})
-"""Not operations but causes: `kill` (of `process`), `rollback` (the server came back with older data)."""
+"""Not operations but causes: `kill` (of `process`), `rollback` (the server came back with older data).
+
+A rollback with `invoked_ns` lasted from then on: clients used both the old server and the new one.
+"""
 
 
 # --- Events ------------------------------------------------------------------------------------------------
@@ -224,6 +227,15 @@ class History:
             found[event.id].append(event)
         return dict(found)
 
+    @cached_property
+    def _rollbacks(self) -> list[tuple[int, int]]:
+        found = [event for event in self.events if event.op == "rollback"]
+        return [(event.mono_ns if event.invoked_ns is None else event.invoked_ns, event.mono_ns) for event in found]
+
+    def is_rolled_back_between(self, first: Event, second: Event) -> bool:
+        """Return whether a server may have forgotten the first event before the second one."""
+        return any(first.mono_ns <= ended and began <= second.mono_ns for began, ended in self._rollbacks)
+
     def known(self, message_id: str | None, ops: AbstractSet[str]) -> list[Event]:
         """Return what these operations did to a message, surely (`ok`) or perhaps (`info`)."""
         events = self.by_id.get(message_id or "", [])
@@ -372,9 +384,9 @@ def _cause(history: History, first: Event, second: Event, marks: Sequence[Event]
         is_between = history.maybe_before(event, second) and not history.surely_before(event, first)
         if is_between and (event.op == "redrive" or event.fence == first.fence):
             return event.op if event.type == "ok" else f"{event.op}, outcome unknown"
-    between = [mark for mark in marks if first.mono_ns <= mark.mono_ns <= second.mono_ns]
-    if any(mark.op == "rollback" for mark in between):
+    if history.is_rolled_back_between(first, second):
         return "rollback"
+    between = [mark for mark in marks if first.mono_ns <= mark.mono_ns <= second.mono_ns]
     was_killed = any(mark.op == "kill" and mark.process == first.process for mark in between)
     if _lease_end(history, first) <= history.window(second)[1]:
         return "holder killed" if was_killed else "lease expired"
@@ -425,7 +437,6 @@ def _due_of(history: History, claim: Event) -> int | None:
 
 def check_h6_nothing_after_finish(history: History) -> list[Violation]:
     """No delivery after a confirmed ack, cancel, reject or expiry, unless sent or redriven again."""
-    rollbacks = [event for event in history.events if event.op == "rollback"]
     return [
         Violation("H6", f"{one} was delivered after its {end.op}", (end, claim))
         for one, events in history.by_id.items()
@@ -433,7 +444,7 @@ def check_h6_nothing_after_finish(history: History) -> list[Violation]:
         if end.op in FINISHES and end.type == "ok"
         for claim in history.claims(one)
         if history.surely_before(end, claim)
-        and not any(end.mono_ns <= rollback.mono_ns <= claim.mono_ns for rollback in rollbacks)
+        and not history.is_rolled_back_between(end, claim)
         and not _is_revived(history, end, claim)
     ]
 
@@ -469,6 +480,8 @@ def _share_time(history: History, first: Event, second: Event) -> bool:
     def overtakes(holder: Event, other: Event) -> bool:
         return history.window(other)[1] < _sure_hold_end(history, holder)
 
+    if history.is_rolled_back_between(first, second):
+        return False
     return overtakes(first, second) and (history.surely_before(first, second) or overtakes(second, first))
 
 
@@ -505,7 +518,9 @@ def check_h8_stale_holder_powerless(history: History) -> list[Violation]:
         Violation("H8", f"{event.id}: {event.op} by a stale holder was accepted", (claim, event))
         for event in history.select(*SETTLES, "extend")
         for claim in history.claims(event.id)
-        if _is_stale(event, claim) and history.surely_before(claim, event)
+        if _is_stale(event, claim)
+        and history.surely_before(claim, event)
+        and not history.is_rolled_back_between(claim, event)
     ]
 
 

@@ -94,6 +94,25 @@ def test_an_extended_lease_holds_longer() -> None:
     assert "H7" not in judge(*sent(1), claimed(2, 1), extended, claimed(1_900, 2)).broken()
 
 
+def rolled_back(began: int, ended: int) -> Event:
+    return event(ended, "rollback", "info", None, process="server", invoked_ns=began * 1000)
+
+
+@pytest.mark.parametrize(("began", "ended", "excused"), [(1, 1, False), (2, 40, True), (20, 40, True), (60, 70, False)])
+def test_a_rollback_between_two_claims_excuses_both_holders(began: int, ended: int, excused: bool) -> None:
+    found = judge(*sent(1), claimed(2, 1), claimed(50, 2), acked(55, 2), rolled_back(began, ended)).broken()
+
+    assert ("H7" not in found) == excused
+
+
+@pytest.mark.parametrize(("began", "ended", "excused"), [(1, 40, False), (52, 52, True), (56, 60, False)])
+def test_a_rollback_excuses_a_stale_settle(began: int, ended: int, excused: bool) -> None:
+    """The new server does not know the second claim, so that the first holder settles."""
+    found = judge(*sent(1), claimed(2, 1), claimed(50, 2), acked(55, 1), rolled_back(began, ended)).broken()
+
+    assert ("H8" not in found) == excused
+
+
 def test_an_unknown_send_that_comes_out_is_recovered() -> None:
     invoke, _ = sent(1)
     unknown = event(1, "send", "info", server_us=None)
