@@ -111,6 +111,7 @@ def test_a_node_joins_and_leaves(cluster: ClusterRig) -> None:
     assert len(cluster.nodes) == 6
 
 
+@pytest.mark.long
 def test_a_replica_takes_over_by_hand_and_after_a_kill(cluster: ClusterRig) -> None:
     first = cluster.owner_of(0)
     (second,) = cluster.replicas_of(first)
@@ -138,6 +139,7 @@ def test_sentinels_come_up(sentinels: SentinelRig) -> None:
     assert set(role.replicas) == {each.node for each in sentinels.replicas}
 
 
+@pytest.mark.long
 def test_a_killed_primary_is_replaced(sentinels: SentinelRig) -> None:
     old = sentinels.primary
     old.kill9()
