@@ -274,7 +274,7 @@ def test_a_task_has_its_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"name": ""}, {"name": 5}, {"retry": 3}, {"timeout": 5}, {"concurrency": 0}], ids=repr
+    "options", [{"name": ""}, {"name": 5}, {"retry": 3}, {"timeout": 0}, {"concurrency": 0}], ids=repr
 )
 def test_bad_options_of_a_task_are_refused(options: dict[str, Any]) -> None:
     def work() -> None: ...
