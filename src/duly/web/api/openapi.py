@@ -17,6 +17,8 @@ from duly.web.problems import TITLES, Problem
 _SUFFIXES: Final = dict(zip(INBOX_PATHS, ("", "_of_group"), strict=True))
 """The suffix of operation names, for queues and for groups."""
 _REF: Final = "#/components/schemas/{name}"
+_NAME: Final = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+"""The names of queues, topics, groups and schedules."""
 _REFUSALS: Final = (400, 401, 403, 404, 409, 413, 415, 422, 429, 502, 503, 507)
 
 
@@ -62,7 +64,8 @@ def _operation_object(operation: Operation, path: str, name: str, schemas: dict[
 
 def _path_parameters(path: str) -> Iterable[dict[str, Any]]:
     for name in re.findall(r"{(\w+)}", path):
-        yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        shape = {"minLength": 1} if name == "id" else {"pattern": _NAME}
+        yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", **shape}}
 
 
 def _query_parameters(operation: Operation) -> Iterable[dict[str, Any]]:
