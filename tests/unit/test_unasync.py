@@ -32,7 +32,7 @@ def test_words_of_the_async_side_become_words_of_the_sync_side(source: str, expe
 
 
 def test_the_help_of_the_sync_client_names_the_functions_that_a_timeout_cancels() -> None:
-    assert "Seconds after which an `async def` is cancelled" in str(duly.Duly.task.__doc__)
+    assert "An `async def` is cancelled. A `def` keeps its" in str(duly.Duly.task.__doc__)
 
 
 def test_a_block_gives_each_side_its_own_lines() -> None:

@@ -226,8 +226,8 @@ def _paths(routes: Iterable[Any], before: str = "") -> Iterator[str]:
     for route in routes:
         if isinstance(route, Mount):
             yield from _paths(route.routes, before + route.path)
-        elif isinstance(route, Route) and "GET" in (route.methods or ()):
-            yield before + route.path
+        elif isinstance(route, Route) and "GET" in (route.methods or ()) and not route.path.endswith("/events"):
+            yield before + route.path  # a stream of events has no end, and only numbers
 
 
 class Parts(HTMLParser):
