@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from duly.message import Message
+    from duly.message import Message, MessageId
 
 
 class DulyError(Exception):
@@ -49,9 +49,9 @@ class QueueFull(DulyError):
     `stored` lists the ids that the same `send_many` stored before the queue was full.
     """
 
-    def __init__(self, message: str, *, stored: Sequence[str] = ()) -> None:
+    def __init__(self, message: str, *, stored: "Sequence[MessageId]" = ()) -> None:
         super().__init__(message)
-        self.stored: list[str] = list(stored)
+        self.stored: list[MessageId] = list(stored)
 
 
 class LeaseLost(DulyError):
@@ -85,9 +85,9 @@ class NotDurable(DulyError):
     `ids` lists the stored messages. They will be delivered unless the server loses them first.
     """
 
-    def __init__(self, message: str, *, ids: Sequence[str] = ()) -> None:
+    def __init__(self, message: str, *, ids: "Sequence[MessageId]" = ()) -> None:
         super().__init__(message)
-        self.ids: list[str] = list(ids)
+        self.ids: list[MessageId] = list(ids)
 
 
 class HandlerFailed(DulyError):

@@ -9,6 +9,33 @@ from duly.options import checked_number
 
 MAX_PROGRESS_TEXT: Final = 200
 
+Confirmed = Literal["fsync"] | int | None
+"""What the server confirmed of a write: that it is synced, the number of replicas that have it, or nothing."""
+
+
+class MessageId(str):
+    """The id of a stored message: a `str` that knows how durable the message was when it was sent.
+
+    `str(id)` is the plain text, for encoders that refuse subclasses of `str`.
+    """
+
+    __slots__ = ("_durable",)
+
+    @property
+    def durable(self) -> Confirmed:
+        """What the server confirmed for `durable=`: "fsync", or the number of replicas; None: nothing was asked for."""
+        found: Confirmed = getattr(self, "_durable", None)
+        return found
+
+
+def message_ids(ids: Iterable[str], confirmed: Confirmed = None) -> list[MessageId]:
+    """Return the ids of messages that were stored by one call."""
+    found = list(map(MessageId, ids))
+    if confirmed is not None:
+        for each in found:
+            each._durable = confirmed
+    return found
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -339,9 +366,9 @@ class Committed(list[Any]):
 
     def __init__(self, replies: Iterable[Any], sent: Iterable[str], published: Iterable[str]) -> None:
         super().__init__(replies)
-        self.sent: list[str] = list(sent)
+        self.sent: list[MessageId] = message_ids(sent)
         """The ids of `send=`, in that order. A duplicate has the id of the first message."""
-        self.published: list[str] = list(published)
+        self.published: list[MessageId] = message_ids(published)
         """The ids of `publish=`, in that order, as `publish` returns them."""
 
 

@@ -58,12 +58,18 @@ def test_fsync_is_confirmed_by_a_server_that_syncs_every_write(kind: Kind, queue
         queue = app.queue(queue_name)
         ids = [queue.send(1, durable="fsync"), *queue.send_many(range(2500), durable="fsync")]
         assert queue.stats().ready == len(set(ids)) == 2501
+        assert {each.durable for each in ids} == {"fsync"}
+        assert {queue.send(1).durable, *(each.durable for each in queue.send_many([1, 2]))} == {None}
+        topic = app.topic(queue_name)
+        published = [topic.publish(1, durable="fsync"), topic.publish(1, delay=60, durable="fsync")]
+        assert {each.durable for each in published} == {"fsync"}
 
 
 @pytest.mark.parametrize("durable", ["replica", 1])
 def test_a_live_replica_confirms(kind: Kind, queue_name: str, durable: Literal["replica", 1]) -> None:
     with Server(kind) as primary, replica_of(primary) as replica, duly.Duly(primary.url) as app:
         message_id = app.queue(queue_name).send("kept", durable=durable)
+        assert message_id.durable == 1
         with redis.Redis.from_url(replica.url) as client:
             assert client.hexists(f"duly:{{{queue_name}}}:msgs", message_id)
 

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 import duly
+from duly._async.durability import Confirmation
 from duly.web import create_app
 from tests.web.conftest import client_of
 
@@ -231,6 +232,22 @@ async def test_stored_but_unconfirmed_messages_are_named(client: httpx.AsyncClie
     assert rejected.status_code == 409
     (id_,) = rejected.json()["ids"]
     assert (await client.get(f"/api/v1/queues/orders/messages/{id_}")).status_code == 200
+
+
+async def test_the_reply_to_a_durable_send_states_what_was_confirmed(
+    client: httpx.AsyncClient, site_app: duly.AsyncDuly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels = iter([Confirmation("fsync"), Confirmation(3)])
+
+    async def run_durably(call: Any, durable: Any) -> Any:
+        return await site_app._link.run(call), next(levels)
+
+    monkeypatch.setattr(site_app._link, "run_durably", run_durably)
+
+    assert (await _send(client, body=1, durable="fsync")).json()["durable"] == "fsync"
+    many = await client.post("/api/v1/queues/orders/messages", json=[{"body": 1, "durable": 2}] * 2)
+    assert (many.json()["durable"], len(many.json()["ids"])) == (3, 2)
+    assert "durable" not in (await _send(client, body=1)).json()
 
 
 async def test_publish_accepts_all_its_options(client: httpx.AsyncClient, site_app: duly.AsyncDuly) -> None:

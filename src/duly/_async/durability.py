@@ -1,29 +1,42 @@
 """Confirms the durability of the last write, by WAIT, WAITAOF and the settings of the server."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from duly._async.asking import AsyncAsker
 from duly._async.wire import REPLY_TIMEOUT
 from duly._core.resp import ErrorReply
 from duly._core.server import is_unknown_command
+from duly.message import Confirmed
 from duly.options import Durable
 
 _WAIT_MS: Final = 5000
 _TIMEOUT: Final = _WAIT_MS / 1000 + REPLY_TIMEOUT
 
 
-async def missing_for(wire: AsyncAsker, durable: Durable) -> str:
-    """Wait until the last write of this connection is durable. Return the reason if it is not, else an empty text."""
+class Confirmation(NamedTuple):
+    """How durable a write is."""
+
+    reached: Confirmed = None
+    missing: str = ""
+    """Why it is less durable than requested; empty: it is not."""
+
+
+async def confirmation_of(wire: AsyncAsker, durable: Durable) -> Confirmation:
+    """Wait until the last write of this connection is durable."""
     if durable is None:
-        return ""
+        return Confirmation()
     if durable == "fsync":
-        return await _missing_for_fsync(wire)
+        missing = await _missing_for_fsync(wire)
+        return Confirmation(None if missing else "fsync", missing)
     wanted = 1 if durable == "replica" else durable
     try:
         confirmed = await wire.ask([b"WAIT", wanted, _WAIT_MS], _TIMEOUT)
     except ErrorReply as error:  # the message is stored: some hosted servers have no WAIT, or deny it
-        return f"the server did not confirm it: {error}"
-    return "" if confirmed >= wanted else f"{confirmed} of {wanted} replicas confirmed it within {_WAIT_MS / 1000:g} s"
+        return Confirmation(None, f"the server did not confirm it: {error}")
+    if confirmed >= wanted:
+        return Confirmation(confirmed)
+    missing = f"{confirmed} of {wanted} replicas confirmed it within {_WAIT_MS / 1000:g} s"
+    return Confirmation(confirmed or None, missing)
 
 
 async def _missing_for_fsync(wire: AsyncAsker) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from duly._async.asking import AsyncAsker, AsyncAskingWire
 from duly._async.connections import AsyncConnections
-from duly._async.durability import missing_for
+from duly._async.durability import Confirmation, confirmation_of
 from duly._async.ends import AsyncEnds, AsyncEndWatch
 from duly._async.pool import DOES_NOTHING, AsyncPool
 from duly._async.primitives import nothing_in_background, sleep, uninterrupted
@@ -176,16 +176,16 @@ class AsyncLink:
         if (seconds := pool.outage.claims_at - time.monotonic()) > 0:
             await sleep(seconds)
 
-    async def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:
-        """Send a call and wait until it is durable. The second value is the reason if it is not, else empty."""
+    async def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, Confirmation]:
+        """Send a call and wait until it is durable."""
 
-        async def ask(pool: AsyncPool, wire: AsyncAsker, stream: CallStream) -> tuple[Any, str]:
+        async def ask(pool: AsyncPool, wire: AsyncAsker, stream: CallStream) -> tuple[Any, Confirmation]:
             # If the connection breaks in between, the call is repeated as well: WAIT covers only the writes of its
             # connection, and a recognised repeat writes.
-            return await self._ask(pool, wire, stream, call), await missing_for(wire, durable)
+            return await self._ask(pool, wire, stream, call), await confirmation_of(wire, durable)
 
-        reply, missing = await uninterrupted(self._with_retry(call.keys, call.title, ask))
-        return call.decode(reply), missing
+        reply, confirmation = await uninterrupted(self._with_retry(call.keys, call.title, ask))
+        return call.decode(reply), confirmation
 
     async def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
         """Wait for a wake token of a queue. True: one was taken."""

@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Collection, Sequence
 from typing import Self, TypeVar
 
+from duly._async.durability import Confirmation
 from duly._async.primitives import AsyncBell
 from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
@@ -95,9 +96,9 @@ class AsyncMemoryLink:
         """Run a call."""
         return await self.run(call)
 
-    async def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:  # noqa: ARG002
+    async def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, Confirmation]:  # noqa: ARG002
         """Run a call, and report that the data is lost when the process ends."""
-        return await self.run(call), "memory:// keeps nothing beyond this process"
+        return await self.run(call), Confirmation(None, "memory:// keeps nothing beyond this process")
 
     async def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
         """Wait for a wake token. True: one was taken."""

@@ -13,6 +13,7 @@ from duly._core import codec, ops, outgoing, patience, results
 from duly._core.keys import QueueKeys
 from duly._core.naming import about
 from duly.errors import NotDurable, NotFinished, QueueFull, UsageError
+from duly.message import MessageId, message_ids
 from duly.options import (
     MAX_BATCH,
     BodyT,
@@ -73,11 +74,11 @@ class AsyncQueue(AsyncInbox[BodyT]):
         id: str | None = None,  # noqa: A002
         repeat: Repeat | None = None,
         durable: Durable = None,
-    ) -> str:
+    ) -> MessageId:
         """Store a message and return its id.
 
         `duly.Send` documents the options. `durable` waits until the server has confirmed the write: "fsync", "replica",
-        or a number of replicas.
+        or a number of replicas. The `durable` of the id says what was confirmed.
 
         Atomic. A retry after a lost reply stores the message once. To make a call safe to repeat, pass the same `id` or
         `dedup`. Raises UsageError or TooLarge if nothing was sent, QueueFull if the queue or server is full, NotDurable
@@ -99,9 +100,9 @@ class AsyncQueue(AsyncInbox[BodyT]):
                 raise self._full([])
             await sleep(patience.room_backoff(tries, random.random))
             tries += 1
-        return stored
+        return MessageId(stored)
 
-    async def send_many(self, bodies: Iterable[BodyT | Send[BodyT]], *, durable: Durable = None) -> list[str]:
+    async def send_many(self, bodies: Iterable[BodyT | Send[BodyT]], *, durable: Durable = None) -> list[MessageId]:
         """Store many messages, bodies or `Send`s, up to 1,000 per round trip, and return their ids.
 
         All messages are validated before the first one is sent. Each batch is atomic: if there is no room for it, none
@@ -109,20 +110,27 @@ class AsyncQueue(AsyncInbox[BodyT]):
         """
         if isinstance(bodies, str | bytes | bytearray | Mapping):
             raise UsageError(f"queue {self.name!r}: send_many takes a list of bodies, not {type(bodies).__name__}")
-        return await self._send_all([self._outgoing(body) for body in bodies], durable)
+        return await self._send_all(self._encoded(bodies), durable)
 
     def _outgoing(self, body: Any) -> outgoing.Outgoing:
-        new_id = self._app._new_id()
-        with about("queue", self.name):
-            if isinstance(body, Send):
-                return self._encoder.outgoing(body, new_id, time.time())
-            return self._encoder.plain(body, new_id)
+        (message,) = self._encoded([body])
+        return message
 
-    async def _send_all(self, messages: Sequence[outgoing.Outgoing], durable: Durable) -> list[str]:
+    def _encoded(self, bodies: Iterable[Any]) -> list[outgoing.Outgoing]:
+        with about("queue", self.name):
+            return [self._encoded_one(body) for body in bodies]
+
+    def _encoded_one(self, body: Any) -> outgoing.Outgoing:
+        new_id = self._app._new_id()
+        if isinstance(body, Send):
+            return self._encoder.outgoing(body, new_id, time.time())
+        return self._encoder.plain(body, new_id)
+
+    async def _send_all(self, messages: Sequence[outgoing.Outgoing], durable: Durable) -> list[MessageId]:
         checked_durable(durable)
         on_refusal: ops.OnRefusal = "drop" if self.options.on_full == "drop_oldest" else "all"
-        stored: list[str] = []
-        unconfirmed = ""
+        stored: list[MessageId] = []
+        unconfirmed, confirmed = "", None
         for batch in self._batches(messages):
             tries = 0
             while True:
@@ -130,15 +138,15 @@ class AsyncQueue(AsyncInbox[BodyT]):
                 if durable is None:
                     outcome = await self._link.run(call)
                 else:
-                    outcome, problem = await self._link.run_durably(call, durable)
-                    unconfirmed = unconfirmed or problem
+                    outcome, (confirmed, missing) = await self._link.run_durably(call, durable)
+                    unconfirmed = unconfirmed or missing
                 if not outcome.full:
                     break
                 if self.options.on_full != "block" or not self._could_fit(batch):
                     raise self._full(stored)
                 await sleep(patience.room_backoff(tries, random.random))
                 tries += 1
-            stored += outcome.ids
+            stored += message_ids(outcome.ids, confirmed)
         if unconfirmed:
             raise NotDurable(
                 f"{len(stored)} message(s) are stored in queue {self.name!r} but not confirmed as durable: "
@@ -159,7 +167,7 @@ class AsyncQueue(AsyncInbox[BodyT]):
         size = sum(codec.stored_size(message.part) for message in batch)
         return (longest is None or len(batch) <= longest) and (largest is None or size <= largest)
 
-    def _full(self, stored: Sequence[str]) -> QueueFull:
+    def _full(self, stored: Sequence[MessageId]) -> QueueFull:
         bounds = f"max_length={self.options.max_length}, max_bytes={self.options.max_bytes}"
         return QueueFull(
             f"queue {self.name!r} is full ({bounds}): the message was not stored. Add consumers, raise the bound, or "

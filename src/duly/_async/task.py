@@ -20,6 +20,7 @@ from typing import (
 from duly._core.handlers import TaskDefinition
 from duly._core.refused_options import INSTEAD_OF_USING, refuse
 from duly.errors import UsageError
+from duly.message import MessageId
 from duly.options import Seconds, Send, SendOptions
 
 if TYPE_CHECKING:
@@ -80,15 +81,15 @@ class AsyncTask(Generic[P, R]):
         returned: R = self._definition.function(*args, **kwargs)
         return returned
 
-    async def send(self, *args: P.args, **kwargs: P.kwargs) -> str:
+    async def send(self, *args: P.args, **kwargs: P.kwargs) -> MessageId:
         """Send a message so that a worker calls the function, and return its id. Raises the same as `queue.send`."""
         return await self._send(args, kwargs, self._options)
 
-    async def later(self, delay: Seconds, /, *args: P.args, **kwargs: P.kwargs) -> str:
+    async def later(self, delay: Seconds, /, *args: P.args, **kwargs: P.kwargs) -> MessageId:
         """Send a message that is due in `delay` seconds, and return its id. Raises the same as `queue.send`."""
         return await self._send(args, kwargs, {**self._options, "delay": delay, "at": None})
 
-    async def at(self, when: datetime | float, /, *args: P.args, **kwargs: P.kwargs) -> str:
+    async def at(self, when: datetime | float, /, *args: P.args, **kwargs: P.kwargs) -> MessageId:
         """Send a message that is due at a time, an aware datetime or epoch seconds, and return its id.
 
         Raises the same as `queue.send`.
@@ -142,5 +143,5 @@ class AsyncTask(Generic[P, R]):
             raise UsageError(f"task {self.name!r}: durable= is not for a commit. Leave it out of using()")
         return Send(encoded, **cast("Any", options))
 
-    async def _send(self, args: Sequence[Any], kwargs: Mapping[str, Any], options: SendOptions) -> str:
+    async def _send(self, args: Sequence[Any], kwargs: Mapping[str, Any], options: SendOptions) -> MessageId:
         return await self.queue.send(self._definition.encoded(args, kwargs), **options)

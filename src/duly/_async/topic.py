@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
 from duly._async.auditing import AsyncAuditor
+from duly._async.durability import Confirmation
 from duly._async.group import AsyncGroup, Position, Wanted
 from duly._core import codec, ops, outgoing, patience, publishing, refused_options, topic_ops, views
 from duly._core.explanation import explained_delayed, explained_entry, explained_missing
@@ -14,7 +15,7 @@ from duly._core.naming import about
 from duly._core.outgoing import Outgoing
 from duly._core.topic_ops import Publication
 from duly.errors import NotDurable, UsageError
-from duly.message import Audit, Entry, GroupInfo, Message, TopicStats
+from duly.message import Audit, Entry, GroupInfo, Message, MessageId, TopicStats, message_ids
 from duly.options import (
     MAX_BATCH,
     Batch,
@@ -98,7 +99,7 @@ class AsyncTopic(Generic[BodyT]):
         dedup_for: Seconds | None = None,
         durable: Durable = None,
         **unknown: Never,
-    ) -> str:
+    ) -> MessageId:
         """Add an entry to the stream and return its id. With a delay, the id is for `cancel` and `reschedule`.
 
         `duly.Send` documents the options, and `queue.send` documents `durable`.
@@ -120,7 +121,7 @@ class AsyncTopic(Generic[BodyT]):
 
     async def publish_many(
         self, bodies: Iterable[BodyT | Send[BodyT]], *, durable: Durable = None, **unknown: Never
-    ) -> list[str]:
+    ) -> list[MessageId]:
         """Publish many bodies or `Send`s, up to 1,000 per round trip, and return their ids in the same order.
 
         All are validated before the first one is published. Each batch is atomic. Raises the same as `publish`.
@@ -138,22 +139,24 @@ class AsyncTopic(Generic[BodyT]):
         with about("topic", self.name):
             return [prepared(body, new_id, now) for body in bodies]
 
-    async def _publish_all(self, prepared: Sequence[Publication | Outgoing], durable: Durable) -> list[str]:
+    async def _publish_all(self, prepared: Sequence[Publication | Outgoing], durable: Durable) -> list[MessageId]:
         with about("topic", self.name):
             checked_durable(durable)
         entries = [each for each in prepared if isinstance(each, Publication)]
         delayed = [each for each in prepared if isinstance(each, Outgoing)]
-        stored: list[str] = []
+        stored: list[MessageId] = []
         unconfirmed = ""
         for batch in publishing.batches(entries):
-            ids, problem = await self._run(topic_ops.publish(self._keys, batch, self.options.keep), durable)
-            stored += ids
-            unconfirmed = unconfirmed or problem
-        waiting: list[str] = []
+            ids, (confirmed, missing) = await self._run(
+                topic_ops.publish(self._keys, batch, self.options.keep), durable
+            )
+            stored += message_ids(ids, confirmed)
+            unconfirmed = unconfirmed or missing
+        waiting: list[MessageId] = []
         for later in outgoing.batches(delayed):
-            outcome, problem = await self._run(ops.send(self._keys, later, self._of_group, "all"), durable)
-            waiting += outcome.ids
-            unconfirmed = unconfirmed or problem
+            outcome, (confirmed, missing) = await self._run(ops.send(self._keys, later, self._of_group, "all"), durable)
+            waiting += message_ids(outcome.ids, confirmed)
+            unconfirmed = unconfirmed or missing
         of_entries, of_delayed = iter(stored), iter(waiting)
         ids = [next(of_entries if isinstance(each, Publication) else of_delayed) for each in prepared]
         if unconfirmed:
@@ -164,9 +167,9 @@ class AsyncTopic(Generic[BodyT]):
             )
         return ids
 
-    async def _run(self, call: Any, durable: Durable) -> tuple[Any, str]:
+    async def _run(self, call: Any, durable: Durable) -> tuple[Any, Confirmation]:
         if durable is None:
-            return await self._link.run(call), ""
+            return await self._link.run(call), Confirmation()
         return await self._link.run_durably(call, durable)
 
     async def cancel(self, id: str) -> bool:  # noqa: A002

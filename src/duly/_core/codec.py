@@ -13,6 +13,7 @@ import msgspec
 import msgspec.inspect
 
 from duly.errors import CodecError, UsageError
+from duly.message import MessageId
 from duly.options import Repeat, Retry
 
 VERSION: Final = 1
@@ -126,20 +127,22 @@ class Lease(msgspec.Struct):
 
 NO_COUNTS: Final = Counts()
 
-_encode_envelope = msgspec.msgpack.Encoder().encode
 _decode_envelope = msgspec.msgpack.Decoder(Envelope).decode
 _decode_counts = msgspec.msgpack.Decoder(Counts).decode
 _decode_why = msgspec.msgpack.Decoder(Why).decode
 
 
 def _encode_foreign(value: Any) -> Any:
-    """Convert pydantic models, which msgspec does not know, to values that it knows."""
+    """Convert message ids and pydantic models, which msgspec does not know, to values that it knows."""
+    if isinstance(value, MessageId):
+        return str(value)
     dump = getattr(type(value), "model_dump", None)
     if dump is None:
         raise NotImplementedError(f"objects of type {type(value).__name__} cannot be encoded as JSON")
     return dump(value, mode="json", by_alias=True)
 
 
+_encode_envelope = msgspec.msgpack.Encoder(enc_hook=_encode_foreign).encode  # a header may be a message id
 _encode_json = msgspec.json.Encoder(enc_hook=_encode_foreign).encode
 _decode_json = msgspec.json.Decoder().decode
 

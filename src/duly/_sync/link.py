@@ -30,7 +30,7 @@ from duly._core.resp import Arg, ErrorReply, ReplyError
 from duly._core.topology import Away, Node, Placed
 from duly._sync.asking import Asker, AskingWire
 from duly._sync.connections import Connections
-from duly._sync.durability import missing_for
+from duly._sync.durability import Confirmation, confirmation_of
 from duly._sync.ends import Ends, EndWatch
 from duly._sync.pool import DOES_NOTHING, Pool
 from duly._sync.primitives import LEAVING_TIMEOUT, nothing_in_background, sleep, uninterrupted
@@ -169,16 +169,16 @@ class Link:
         if (seconds := pool.outage.claims_at - time.monotonic()) > 0:
             sleep(seconds)
 
-    def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:
-        """Send a call and wait until it is durable. The second value is the reason if it is not, else empty."""
+    def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, Confirmation]:
+        """Send a call and wait until it is durable."""
 
-        def ask(pool: Pool, wire: Asker, stream: CallStream) -> tuple[Any, str]:
+        def ask(pool: Pool, wire: Asker, stream: CallStream) -> tuple[Any, Confirmation]:
             # If the connection breaks in between, the call is repeated as well: WAIT covers only the writes of its
             # connection, and a recognised repeat writes.
-            return self._ask(pool, wire, stream, call), missing_for(wire, durable)
+            return self._ask(pool, wire, stream, call), confirmation_of(wire, durable)
 
-        reply, missing = uninterrupted(self._with_retry(call.keys, call.title, ask))
-        return call.decode(reply), missing
+        reply, confirmation = uninterrupted(self._with_retry(call.keys, call.title, ask))
+        return call.decode(reply), confirmation
 
     def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
         """Wait for a wake token of a queue. True: one was taken."""

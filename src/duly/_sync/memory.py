@@ -8,6 +8,7 @@ from typing import Self, TypeVar
 
 from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, TopicKeys
+from duly._sync.durability import Confirmation
 from duly._sync.primitives import Bell
 from duly.errors import DulyError, UsageError
 from duly.memory.engine import Engine
@@ -83,9 +84,9 @@ class MemoryLink:
         """Run a call."""
         return self.run(call)
 
-    def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, str]:  # noqa: ARG002
+    def run_durably(self, call: Call[T], durable: Durable) -> tuple[T, Confirmation]:  # noqa: ARG002
         """Run a call, and report that the data is lost when the process ends."""
-        return self.run(call), "memory:// keeps nothing beyond this process"
+        return self.run(call), Confirmation(None, "memory:// keeps nothing beyond this process")
 
     def wait_for_token(self, keys: QueueKeys, seconds: float, *, exact: bool) -> bool:
         """Wait for a wake token. True: one was taken."""

@@ -13,9 +13,10 @@ from duly._core.naming import about
 from duly._core.outgoing import Outgoing
 from duly._core.topic_ops import Publication
 from duly._sync.auditing import Auditor
+from duly._sync.durability import Confirmation
 from duly._sync.group import Group, Position, Wanted
 from duly.errors import NotDurable, UsageError
-from duly.message import Audit, Entry, GroupInfo, Message, TopicStats
+from duly.message import Audit, Entry, GroupInfo, Message, MessageId, TopicStats, message_ids
 from duly.options import (
     MAX_BATCH,
     Batch,
@@ -95,7 +96,7 @@ class Topic(Generic[BodyT]):
         dedup_for: Seconds | None = None,
         durable: Durable = None,
         **unknown: Never,
-    ) -> str:
+    ) -> MessageId:
         """Add an entry to the stream and return its id. With a delay, the id is for `cancel` and `reschedule`.
 
         `duly.Send` documents the options, and `queue.send` documents `durable`.
@@ -117,7 +118,7 @@ class Topic(Generic[BodyT]):
 
     def publish_many(
         self, bodies: Iterable[BodyT | Send[BodyT]], *, durable: Durable = None, **unknown: Never
-    ) -> list[str]:
+    ) -> list[MessageId]:
         """Publish many bodies or `Send`s, up to 1,000 per round trip, and return their ids in the same order.
 
         All are validated before the first one is published. Each batch is atomic. Raises the same as `publish`.
@@ -135,22 +136,22 @@ class Topic(Generic[BodyT]):
         with about("topic", self.name):
             return [prepared(body, new_id, now) for body in bodies]
 
-    def _publish_all(self, prepared: Sequence[Publication | Outgoing], durable: Durable) -> list[str]:
+    def _publish_all(self, prepared: Sequence[Publication | Outgoing], durable: Durable) -> list[MessageId]:
         with about("topic", self.name):
             checked_durable(durable)
         entries = [each for each in prepared if isinstance(each, Publication)]
         delayed = [each for each in prepared if isinstance(each, Outgoing)]
-        stored: list[str] = []
+        stored: list[MessageId] = []
         unconfirmed = ""
         for batch in publishing.batches(entries):
-            ids, problem = self._run(topic_ops.publish(self._keys, batch, self.options.keep), durable)
-            stored += ids
-            unconfirmed = unconfirmed or problem
-        waiting: list[str] = []
+            ids, (confirmed, missing) = self._run(topic_ops.publish(self._keys, batch, self.options.keep), durable)
+            stored += message_ids(ids, confirmed)
+            unconfirmed = unconfirmed or missing
+        waiting: list[MessageId] = []
         for later in outgoing.batches(delayed):
-            outcome, problem = self._run(ops.send(self._keys, later, self._of_group, "all"), durable)
-            waiting += outcome.ids
-            unconfirmed = unconfirmed or problem
+            outcome, (confirmed, missing) = self._run(ops.send(self._keys, later, self._of_group, "all"), durable)
+            waiting += message_ids(outcome.ids, confirmed)
+            unconfirmed = unconfirmed or missing
         of_entries, of_delayed = iter(stored), iter(waiting)
         ids = [next(of_entries if isinstance(each, Publication) else of_delayed) for each in prepared]
         if unconfirmed:
@@ -161,9 +162,9 @@ class Topic(Generic[BodyT]):
             )
         return ids
 
-    def _run(self, call: Any, durable: Durable) -> tuple[Any, str]:
+    def _run(self, call: Any, durable: Durable) -> tuple[Any, Confirmation]:
         if durable is None:
-            return self._link.run(call), ""
+            return self._link.run(call), Confirmation()
         return self._link.run_durably(call, durable)
 
     def cancel(self, id: str) -> bool:  # noqa: A002

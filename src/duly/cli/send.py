@@ -100,7 +100,8 @@ def send_one(session: Session, queue: duly.Queue, body: Any, options: dict[str, 
             )
             raise
         notice = f"{stored} is stored in {queue.name}"
-        stops.show_stored(session, {"queue": queue.name, "id": stored}, stored, notice)
+        shown = {"queue": queue.name, "id": stored} | ({} if durable is None else {"durable": stored.durable})
+        stops.show_stored(session, shown, stored, notice)
     if unconfirmed is not None:
         raise unconfirmed
     stops.exit_if_stopped()

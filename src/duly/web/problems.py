@@ -110,7 +110,7 @@ def problem_of(error: DulyError) -> Problem:
     """Describe an error that Duly raised."""
     ids = getattr(error, "stored", None) or getattr(error, "ids", None) or []
     status = status_of(error)
-    return Problem(TITLES.get(status, "Refused"), status, str(error), list(ids))
+    return Problem(TITLES.get(status, "Refused"), status, str(error), list(map(str, ids)))
 
 
 def _response(problem: Problem, headers: Mapping[str, str] | None) -> Response:

@@ -34,8 +34,8 @@ async def once(d: duly.AsyncDelivery) -> bool:
 
 
 async def use() -> None:
-    assert_type(await orders.send(Order(1)), str)
-    assert_type(await welcome.send(42), str)
+    assert_type(await orders.send(Order(1)), duly.MessageId)
+    assert_type(await welcome.send(42), duly.MessageId)
     assert_type(await welcome(42), bool)
     for d in await orders.receive():
         async with d:

@@ -1,7 +1,7 @@
 """Queues: types of sent and received bodies, and the options."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, assert_type
+from typing import Annotated, Any, Literal, assert_type
 
 import msgspec
 import redis
@@ -48,14 +48,16 @@ duly.Duly(5)  # E
 duly.Duly(redis)  # E
 
 # Sending
-assert_type(orders.send(Order(1), delay=30), str)
+assert_type(orders.send(Order(1), delay=30), duly.MessageId)
+assert_type(orders.send(Order(1), durable="fsync").durable, Literal["fsync"] | int | None)
+text: str = orders.send(Order(1))
 orders.send(Express(1))
 orders.send(duly.Send(Order(1), key="customer-1"))
 orders.send(duly.Send(Express(1)))
 mixed.send(Refund("late"))
 plain.send({"order": 1})
 plain.send(b"bytes")
-assert_type(orders.send_many([Order(1), duly.Send(Order(2), delay=5)]), list[str])
+assert_type(orders.send_many([Order(1), duly.Send(Order(2), delay=5)]), list[duly.MessageId])
 
 orders.send("text")  # E
 orders.send({"number": 1})  # E

@@ -33,9 +33,9 @@ async def call() -> None:
 
 
 when = datetime(2030, 1, 1, tzinfo=UTC)
-assert_type(welcome.send(42, lang="zh"), str)
-assert_type(welcome.later(30, 42), str)
-assert_type(welcome.at(when, 42), str)
+assert_type(welcome.send(42, lang="zh"), duly.MessageId)
+assert_type(welcome.later(30, 42), duly.MessageId)
+assert_type(welcome.at(when, 42), duly.MessageId)
 assert_type(goodbye(42), str)
 assert_type(goodbye.body(42), dict[str, Any])
 welcome.using(key="user-42", priority=5).send(42)

@@ -27,7 +27,7 @@ assert_type(archive.receive()[0].body, Event)
 
 app.topic("events", max_length=3)  # E
 
-assert_type(events.publish(Event("paid"), delay=5, key="k"), str)
+assert_type(events.publish(Event("paid"), delay=5, key="k"), duly.MessageId)
 events.publish(duly.Send(Event("paid"), delay=5))
 events.publish_many([Event("paid"), duly.Send(Event("shipped"))])
 plain.publish({"any": "body"})
@@ -76,7 +76,7 @@ def commit(d: duly.Delivery[int]) -> None:
         result={"any": "value"},
     )
     assert_type(replies, duly.Committed)
-    assert_type(replies.sent, list[str])
+    assert_type(replies.sent, list[duly.MessageId])
     d.commit(send=[(events, Event("paid"))])  # E
     d.commit(send=[("orders", 5)])  # E
     d.commit(send=[(invoice, 42)])  # E

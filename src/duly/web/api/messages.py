@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from duly._port import Inbox
 from duly.errors import DulyError, NotFinished, UsageError
+from duly.message import MessageId
 from duly.web.api import requests, responses
 from duly.web.api.operation import ApiCall, Operation
 from duly.web.names import message_not_found
@@ -30,7 +31,16 @@ async def _store(call: ApiCall, store: Any) -> responses.Sent:
     is_list = isinstance(call.body, list)
     messages: Sequence[requests.Publish] = call.body if is_list else [call.body]
     ids = await store([each.to_duly() for each in messages], durable=_common_durability(messages))
-    return responses.Sent(ids=ids) if is_list else responses.Sent(id=ids[0])
+    return _stored(ids, is_list=is_list)
+
+
+def _stored(ids: Sequence[MessageId], *, is_list: bool) -> responses.Sent:
+    texts = list(map(str, ids))
+    sent = responses.Sent(ids=texts) if is_list else responses.Sent(id=texts[0])
+    confirmed = [each.durable for each in ids if each.durable is not None]
+    if confirmed:  # several calls may have reached different numbers of replicas
+        sent.durable = min(confirmed, key=lambda level: level if isinstance(level, int) else 0)
+    return sent
 
 
 def _common_durability(messages: Sequence[requests.Publish]) -> Any:
