@@ -10,6 +10,7 @@ vocabulary of `duly._core`: states, counters, units, rates, and the steps that s
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from duly._core.call import Call
 from duly._core.keys import QueueKeys
 from duly._core.measures import size_text, span
 from duly._core.naming import nearest
+from duly._core.observing import attached
 from duly._core.rates import Course, Rates
 from duly._core.replies import lease_lost
 from duly._core.results import packed_result
@@ -66,6 +68,7 @@ __all__ = [
     "group_names",
     "group_rows",
     "is_position",
+    "joining",
     "lease_lost",
     "log_dead",
     "max_message_bytes",
@@ -270,3 +273,9 @@ def _with_body(record: bytes, content: int, raw: bytes) -> bytes:
     old = codec.read_record(record)
     envelope = codec.Envelope(content, raw, old.envelope.headers, old.envelope.retry, old.envelope.repeat)
     return codec.rewritten_part(old, envelope)
+
+
+def joining(app: AsyncDuly, headers: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Return a context manager for a request with these headers: an observer of the app may continue its trace."""
+    observer = attached(app)
+    return nullcontext() if observer is None else observer.joining(headers)

@@ -20,6 +20,7 @@ class MessageId(str):
     """
 
     __slots__ = ("_durable",)
+    _durable: Confirmed
 
     @property
     def durable(self) -> Confirmed:

@@ -13,6 +13,7 @@ from duly._async.primitives import uninterrupted
 from duly._core import codec, commits, outcome_rules, replies, results, settles, views
 from duly._core.call import Call
 from duly._core.delivered import Delivered
+from duly._core.observing import Processing
 
 # --- sync only
 # | from duly._sync.gates import Gates
@@ -52,6 +53,7 @@ class AsyncDelivery(Delivered[BodyT]):
         "_counts",
         "_has_failed_for_good",
         "_is_in_handler",
+        "_processing",
         "_queue",
         "_record",
         "_settled",
@@ -62,6 +64,9 @@ class AsyncDelivery(Delivered[BodyT]):
         "id",
         "lost",
     )
+
+    _processing: Processing | None
+    """Set if an observer sees its handling; None: the worker reports the end, or it was reported."""
 
     def __init__(
         self,
@@ -320,11 +325,30 @@ class AsyncDelivery(Delivered[BodyT]):
         return AsyncLock(queue._link, queue._app.namespace, name, ttl=ttl, on_busy=on_busy, holder=holder)
 
     async def __aenter__(self) -> Self:
+        observer = self._queue._app._definitions.observer
+        if observer is not None and not hasattr(self, "_processing"):  # a worker observes its deliveries itself
+            self._processing = observer.processing([self], in_worker=False)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        processing = getattr(self, "_processing", None)
+        if processing is None:
+            return await self._settle_block(error)
+        self._processing = None
+        failure = error
+        try:
+            return await self._settle_block(error)
+        except BaseException as unsettled:
+            failure = unsettled
+            raise
+        finally:
+            is_failure = isinstance(failure, Exception) and not isinstance(failure, Outcome)
+            processing.ended([self._settled or "unsettled"], failure if is_failure else None)
+
+    async def _settle_block(self, error: BaseException | None) -> bool:
+        """Settle by the end of the block. Return whether it has dealt with the error."""
         if self._settled is not None:
             return isinstance(error, Outcome)
         if error is None:

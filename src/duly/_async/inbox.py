@@ -177,7 +177,8 @@ class AsyncInbox(ABC, Generic[BodyT]):
         checked_count(limit, "limit", most=MAX_BATCH)
         left = checked_seconds(wait, "wait")
         seconds = self._lease if lease is None else checked_positive_seconds(lease, "lease")
-        give_up_at, is_brief = time.monotonic() + left, left < _BRIEF
+        began, is_brief = time.monotonic(), left < _BRIEF
+        give_up_at = began + left
         period, fruitless, at_once, woken = patience.looking_period(seconds), 0, 0, 0
         then: ops.Then = "watch" if left > 0 else "leave"
         while True:
@@ -185,12 +186,12 @@ class AsyncInbox(ABC, Generic[BodyT]):
             # --- async only
             claimed = await uninterrupted(self._claimed(call), self._give_back)
             if claimed.ids:
-                return self._deliveries(claimed, seconds, renew=renew)
+                return self._received(claimed, seconds, began, renew=renew)
             # --- sync only
             # | claimed = self._claimed(call)
             # | if claimed.ids:
             # |     try:
-            # |         return self._deliveries(claimed, seconds, renew=renew)
+            # |         return self._received(claimed, seconds, began, renew=renew)
             # |     except BaseException:  # a signal handler has raised
             # |         self._give_back(claimed)
             # |         raise
@@ -250,7 +251,14 @@ class AsyncInbox(ABC, Generic[BodyT]):
         """Log expired leases, and send the messages of due schedules. True: more messages may be due."""
         log_reclaimed(self.label, claimed.reclaimed)
         due = claimed.schedules
-        return bool(due) and await fire_due(self._link, self._keys, claimed.now, due, self._app._new_id)
+        return bool(due) and await fire_due(self, claimed.now, due)
+
+    def _received(self, claimed: replies.Claimed, lease: float, began: float, *, renew: bool) -> Deliveries[BodyT]:
+        """Return the deliveries for the caller of `receive`, which began at a time of the monotonic clock."""
+        deliveries = self._deliveries(claimed, lease, renew=renew)
+        if (observer := self._app._definitions.observer) is not None:
+            observer.received(self, deliveries, time.monotonic() - began)
+        return deliveries
 
     def _deliveries(self, claimed: replies.Claimed, lease: float, *, renew: bool) -> Deliveries[BodyT]:
         fence = claimed.fence

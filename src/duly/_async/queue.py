@@ -12,6 +12,7 @@ from duly._async.primitives import sleep
 from duly._core import codec, ops, outgoing, patience, results
 from duly._core.keys import QueueKeys
 from duly._core.naming import about
+from duly._core.observing import NO_HEADERS, encoded
 from duly.errors import NotDurable, NotFinished, QueueFull, UsageError
 from duly.message import MessageId, message_ids
 from duly.options import (
@@ -85,13 +86,19 @@ class AsyncQueue(AsyncInbox[BodyT]):
         if the message is stored but not confirmed, and Unavailable if the server does not answer.
         """
         options = (delay, at, key, dedup, dedup_for, ttl, headers, retry, id, repeat)
-        if options == _NO_OPTIONS and replace is False and type(priority) is int and priority == 0:
-            message = self._outgoing(body)
-        elif isinstance(body, Send):
-            raise UsageError("a Send has its options in it: give them there, or pass the body itself")
-        else:
-            send = Send(body, delay, at, key, priority, dedup, dedup_for, replace, ttl, headers, retry, id, repeat)
-            message = self._outgoing(send)
+        given: BodyT | Send[BodyT] = body
+        if options != _NO_OPTIONS or replace is not False or type(priority) is not int or priority != 0:
+            if isinstance(body, Send):
+                raise UsageError("a Send has its options in it: give them there, or pass the body itself")
+            given = Send(body, delay, at, key, priority, dedup, dedup_for, replace, ttl, headers, retry, id, repeat)
+        if (observer := self._app._definitions.observer) is None:
+            return await self._store(self._outgoing(given), durable)
+        with observer.sending(self, [given]) as sending:
+            stored = await self._store(self._outgoing(given, sending.headers[0]), durable)
+            sending.stored([stored])
+            return stored
+
+    async def _store(self, message: outgoing.Outgoing, durable: Durable) -> MessageId:
         if durable is not None:
             return (await self._send_all([message], durable))[0]
         tries = 0
@@ -110,17 +117,22 @@ class AsyncQueue(AsyncInbox[BodyT]):
         """
         if isinstance(bodies, str | bytes | bytearray | Mapping):
             raise UsageError(f"queue {self.name!r}: send_many takes a list of bodies, not {type(bodies).__name__}")
-        return await self._send_all(self._encoded(bodies), durable)
+        if (observer := self._app._definitions.observer) is None:
+            with about("queue", self.name):
+                messages = [self._encoded(body) for body in bodies]
+            return await self._send_all(messages, durable)
+        given = list(bodies)
+        with observer.sending(self, given) as sending:
+            messages = [self._outgoing(*each) for each in zip(given, sending.headers, strict=True)]
+            stored = await self._send_all(messages, durable)
+            sending.stored(stored)
+            return stored
 
-    def _outgoing(self, body: Any) -> outgoing.Outgoing:
-        (message,) = self._encoded([body])
-        return message
-
-    def _encoded(self, bodies: Iterable[Any]) -> list[outgoing.Outgoing]:
+    def _outgoing(self, body: Any, added_headers: Mapping[str, str] = NO_HEADERS) -> outgoing.Outgoing:
         with about("queue", self.name):
-            return [self._encoded_one(body) for body in bodies]
+            return encoded(self._encoded, body, added_headers) if added_headers else self._encoded(body)
 
-    def _encoded_one(self, body: Any) -> outgoing.Outgoing:
+    def _encoded(self, body: Any) -> outgoing.Outgoing:
         new_id = self._app._new_id()
         if isinstance(body, Send):
             return self._encoder.outgoing(body, new_id, time.time())

@@ -1,5 +1,6 @@
 """A topic: each published entry is delivered to every group. Publishing, reading without a group, and inspecting."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -12,6 +13,7 @@ from duly._core import codec, ops, outgoing, patience, publishing, refused_optio
 from duly._core.explanation import explained_delayed, explained_entry, explained_missing
 from duly._core.keys import GroupKeys, TopicKeys
 from duly._core.naming import about
+from duly._core.observing import NO_HEADERS, encoded
 from duly._core.outgoing import Outgoing
 from duly._core.topic_ops import Publication
 from duly.errors import NotDurable, UsageError
@@ -117,7 +119,7 @@ class AsyncTopic(Generic[BodyT]):
                     f"topic {self.name!r}: a Send has its options in it: give them there, or pass the body itself"
                 )
             given = Send(body, delay, at, key, headers=headers, dedup=dedup, dedup_for=dedup_for)
-        return (await self._publish_all(self._prepared([given]), durable))[0]
+        return (await self._publish([given], durable))[0]
 
     async def publish_many(
         self, bodies: Iterable[BodyT | Send[BodyT]], *, durable: Durable = None, **unknown: Never
@@ -129,15 +131,31 @@ class AsyncTopic(Generic[BodyT]):
         self._refuse("publish_many", unknown, ("durable",), refused_options.INSTEAD_OF_PUBLISH_MANY)
         if isinstance(bodies, str | bytes | bytearray | Mapping):
             raise UsageError(f"topic {self.name!r}: publish_many takes a list of bodies, not {type(bodies).__name__}")
-        return await self._publish_all(self._prepared(bodies), durable)
+        return await self._publish(bodies, durable)
+
+    async def _publish(self, bodies: Iterable[Any], durable: Durable) -> list[MessageId]:
+        if (observer := self._app._definitions.observer) is None:
+            return await self._publish_all(self._prepared(bodies), durable)
+        given = list(bodies)
+        with observer.sending(self, given) as sending:
+            stored = await self._publish_all(self._prepared(given, sending.headers), durable)
+            sending.stored(stored)
+            return stored
 
     def _refuse(self, what: str, unknown: Iterable[str], known: Iterable[str], instead: Mapping[str, str]) -> None:
         refused_options.refuse(f"topic {self.name!r}", what, unknown, known, instead)
 
-    def _prepared(self, bodies: Iterable[Any]) -> list[Publication | Outgoing]:
-        now, new_id, prepared = time.time(), self._app._new_id, self._publisher.prepared
+    def _prepared(
+        self, bodies: Iterable[Any], added_headers: Iterable[Mapping[str, str]] = itertools.repeat(NO_HEADERS)
+    ) -> list[Publication | Outgoing]:
+        now, new_id, publisher = time.time(), self._app._new_id, self._publisher
+
+        def prepared(given: Any) -> Publication | Outgoing:
+            return publisher.prepared(given, new_id, now)
+
         with about("topic", self.name):
-            return [prepared(body, new_id, now) for body in bodies]
+            pairs = zip(bodies, added_headers, strict=False)
+            return [encoded(prepared, body, added) if added else prepared(body) for body, added in pairs]
 
     async def _publish_all(self, prepared: Sequence[Publication | Outgoing], durable: Durable) -> list[MessageId]:
         with about("topic", self.name):

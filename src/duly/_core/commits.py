@@ -7,6 +7,7 @@ from duly._core import codec, ops
 from duly._core.call import Call
 from duly._core.effects import Effect, checked_effects, described, shown
 from duly._core.naming import is_of_topic, title_of
+from duly._core.observing import NO_HEADERS
 from duly._core.outgoing import Outgoing
 from duly._core.replies import COMMIT_DONE, COMMIT_NO_ROOM, COMMIT_UNPUBLISHABLE, CommitOutcome
 from duly._core.spanning import check_key, check_target
@@ -54,11 +55,12 @@ class Commit:
 
     def add_send(self, queue: Any, body: Any) -> None:
         """Add a message for a queue."""
-        self._sends.append(self._message_for(queue._keys, queue.options, queue._outgoing(body)))
+        message = queue._outgoing(body, _headers_for(queue, body))
+        self._sends.append(self._message_for(queue._keys, queue.options, message))
 
     def add_publish(self, topic: Any, body: Any) -> None:
         """Add an entry for a topic. With a delay, the topic stores it as a message."""
-        (prepared,) = topic._prepared([body])
+        (prepared,) = topic._prepared([body], [_headers_for(topic, body)])
         if isinstance(prepared, Outgoing):
             self._publishes.append(self._message_for(topic._keys, topic._of_group, prepared))
         else:
@@ -143,6 +145,12 @@ def planned(
         check_key(queue._link, described(position, effect), queue._keys, effect.key)
     commit.check_size(queue.title)
     return commit
+
+
+def _headers_for(target: Any, body: Any) -> Mapping[str, str]:
+    """Return the headers that the observer of an app adds to a message."""
+    observer = target._app._definitions.observer
+    return NO_HEADERS if observer is None else observer.creating(target, body)
 
 
 def _begins(counts: Iterable[tuple[bytes, int]]) -> dict[bytes, int]:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol
 from duly._core.handlers import Handler, TaskDefinition, TaskSet
 from duly._core.hooks import Hook, Hooks, checked_hook
 from duly._core.naming import kind_of
+from duly._core.observing import Observer
 from duly.errors import CodecError, UsageError
 from duly.options import QueueOptions
 
@@ -37,6 +38,7 @@ class Definitions:
         self.handlers: dict[str, Registered] = {}
         """By the label of the queue or group."""
         self.hooks: Hooks = Hooks()
+        self.observer: Observer | None = None
         self.on_dead: dict[str, list[Hook]] = {}
         """By the label of the queue or group; `events/` is for all groups of a topic. Global ones are in `hooks`."""
 

@@ -5,7 +5,7 @@ time. Times are microseconds since the epoch. The public names `last_slot` and `
 """
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice, takewhile
 from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
@@ -252,13 +252,24 @@ def read_row(row: bytes) -> Row:
         raise CodecError(f"the stored row is damaged: {error}") from error
 
 
-def messages(name: str, plan: Plan, runs: Sequence[int], new_id: Callable[[], str]) -> list[Outgoing]:
-    """Make the messages of runs, each with the time of its run in a header."""
+def messages(
+    name: str,
+    plan: Plan,
+    runs: Sequence[int],
+    new_id: Callable[[], str],
+    added_headers: Callable[[Send[None]], Mapping[str, str]] | None = None,
+) -> list[Outgoing]:
+    """Make the messages of runs, each with the time of its run in a header.
+
+    `added_headers` returns more headers for a message, which it gets without its body.
+    """
     stored = codec.read_record(codec.stamped(0, 0, plan.part))
     found = []
     for run in runs:
         given = stored.envelope.headers or {}
         headers = {**given, SCHEDULE_HEADER: name, SLOT_HEADER: moment_of(run).isoformat()}
+        if added_headers is not None:
+            headers = {**added_headers(Send(None, headers=headers)), **headers}
         part = codec.written_part(
             msgspec.structs.replace(stored.envelope, headers=headers),
             flags=stored.flags,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 from duly._core import codec, commits, outcome_rules, replies, results, settles, views
 from duly._core.call import Call
 from duly._core.delivered import Delivered
+from duly._core.observing import Processing
 from duly._sync.gates import Gates
 from duly._sync.lock import Lock
 from duly.errors import CodecError, LeaseLost, UsageError
@@ -46,6 +47,7 @@ class Delivery(Delivered[BodyT]):
         "_counts",
         "_has_failed_for_good",
         "_is_in_handler",
+        "_processing",
         "_queue",
         "_record",
         "_settled",
@@ -56,6 +58,9 @@ class Delivery(Delivered[BodyT]):
         "id",
         "lost",
     )
+
+    _processing: Processing | None
+    """Set if an observer sees its handling; None: the worker reports the end, or it was reported."""
 
     def __init__(
         self,
@@ -311,11 +316,30 @@ class Delivery(Delivered[BodyT]):
         return Lock(queue._link, queue._app.namespace, name, ttl=ttl, on_busy=on_busy, holder=holder)
 
     def __enter__(self) -> Self:
+        observer = self._queue._app._definitions.observer
+        if observer is not None and not hasattr(self, "_processing"):  # a worker observes its deliveries itself
+            self._processing = observer.processing([self], in_worker=False)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        processing = getattr(self, "_processing", None)
+        if processing is None:
+            return self._settle_block(error)
+        self._processing = None
+        failure = error
+        try:
+            return self._settle_block(error)
+        except BaseException as unsettled:
+            failure = unsettled
+            raise
+        finally:
+            is_failure = isinstance(failure, Exception) and not isinstance(failure, Outcome)
+            processing.ended([self._settled or "unsettled"], failure if is_failure else None)
+
+    def _settle_block(self, error: BaseException | None) -> bool:
+        """Settle by the end of the block. Return whether it has dealt with the error."""
         if self._settled is not None:
             return isinstance(error, Outcome)
         if error is None:

@@ -2,6 +2,7 @@
 """Schedules: declared through the app, and fired by the consumers of their queue. There is no scheduler process."""
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -18,7 +19,7 @@ _logged: Final[set[tuple[bytes, str, bytes]]] = set()
 """Schedules whose failure was logged. A schedule that cannot be fired is found again by every claim."""
 
 
-def fire_due(link: Any, keys: QueueKeys, now: int, due: Sequence[tuple[str, bytes]], new_id: Callable[[], str]) -> bool:
+def fire_due(queue: Any, now: int, due: Sequence[tuple[str, bytes]]) -> bool:
     """Send the messages of schedules that a claim found due. True: a schedule has changed, so claim again.
 
     Any number of consumers may do this at once: the first one succeeds, and the others change nothing. A schedule that
@@ -27,16 +28,19 @@ def fire_due(link: Any, keys: QueueKeys, now: int, due: Sequence[tuple[str, byte
     has_changed = False
     for name, row in due:
         try:
-            has_changed = link.run_now(_firing(keys, name, row, now, new_id)) or has_changed
+            has_changed = queue._link.run_now(_firing(queue, name, row, now)) or has_changed
         except (DulyError, ValueError, OverflowError) as error:  # the last two: invalid stored times
-            _log_once(keys, name, row, error)
+            _log_once(queue._keys, name, row, error)
     return has_changed
 
 
-def _firing(keys: QueueKeys, name: str, row: bytes, now: int, new_id: Callable[[], str]) -> Any:
+def _firing(queue: Any, name: str, row: bytes, now: int) -> Any:
     stored = schedules.read_row(row)
     choice = schedules.choose(stored.plan.timetable, stored.plan.catch_up, stored.after, now)
-    return ops.fire(keys, name, row, choice, schedules.messages(name, stored.plan, choice.runs, new_id))
+    observer = queue._app._definitions.observer
+    added_headers = None if observer is None else functools.partial(observer.creating, queue)
+    messages = schedules.messages(name, stored.plan, choice.runs, queue._app._new_id, added_headers)
+    return ops.fire(queue._keys, name, row, choice, messages)
 
 
 def _log_once(keys: QueueKeys, name: str, row: bytes, error: Exception) -> None:

@@ -14,7 +14,8 @@ from typing import Any, Final
 from duly._core import codec, results, signatures
 from duly._core.handlers import Bound, Handler, TaskDefinition, TaskSet, UnknownTask
 from duly._core.hooks import Hooks
-from duly._core.outcome_rules import ACK, Decision, decision_of_return, decisions_of_batch
+from duly._core.observing import Observer, Processing
+from duly._core.outcome_rules import ACK, Decision, decision_of_return, decisions_of_batch, is_failure
 from duly.errors import CodecError
 from duly.worker.logs import event
 from duly.worker.queue_runtime import QueueRuntime
@@ -51,13 +52,20 @@ class Invoker:
 
     def __init__(self, runtime: QueueRuntime, hooks: Hooks, settler: Settler) -> None:
         self.runtime = runtime
+        self._observer = runtime.queue._app._definitions.observer
+        self._processings: dict[Any, Processing] = {}
+        """The handlers that run, by their item, if there is an observer."""
         self.context: contextvars.Context = contextvars.copy_context()
         """The context variables that a handler starts with."""
         self._hooks = hooks
         self._settler = settler
         self._keeps_results = runtime.options.done is not None
         """Whether the return values of handlers are stored."""
-        self.is_observed: bool = runtime.max_runtime is not None or bool(hooks.before or hooks.after or hooks.on_error)
+        self.is_observed: bool = (
+            runtime.max_runtime is not None
+            or bool(hooks.before or hooks.after or hooks.on_error)
+            or self._observer is not None
+        )
         """Whether `on_started` and `on_ended` have anything to do."""
 
     def deliveries(self, item: Any) -> Sequence[AnyDelivery]:
@@ -105,12 +113,32 @@ class Invoker:
 
     def on_started(self, item: Any) -> None:
         """Note that a handler starts, and run the `before` hooks. Their errors count as errors of the handler."""
+        if self._observer is not None:
+            self._processings[item] = self._processing(self._observer, item)
         if self.runtime.max_runtime is not None:
             now = time.monotonic()
             self.runtime.started.update((delivery, now) for delivery in self.deliveries(item))
         for hook in self._hooks.before:
             for delivery in self.deliveries(item):
                 hook(delivery)
+
+    def _processing(self, observer: Observer, item: Any) -> Processing:
+        deliveries = self.deliveries(item)
+        for delivery in deliveries:
+            delivery._processing = None  # `with d:` in the handler is a part of this
+        return observer.processing(deliveries, in_worker=True)
+
+    def _end_processing(self, observer: Observer, item: Any, decisions: Sequence[Decision]) -> None:
+        outcomes = [
+            delivery._settled or decision.verb
+            for delivery, decision in zip(self.deliveries(item), decisions, strict=True)
+        ]
+        processing = self._processings.pop(item, None)
+        if processing is None:  # the handler was not called
+            if set(outcomes) == {LOST.verb}:
+                return
+            processing = self._processing(observer, item)
+        processing.ended(outcomes, next((each.error for each in decisions if is_failure(each)), None))
 
     def on_ended(self, item: Any, conclusion: Any, error: BaseException | None) -> None:
         """Run the `on_error` and `after` hooks. Their errors are only logged: the message has its decision."""
@@ -119,6 +147,8 @@ class Invoker:
             if error is not None:
                 self._run_hooks(self._hooks.on_error, delivery, error)
             self._run_hooks(self._hooks.after, delivery, delivery._settled or decision.verb)
+        if self._observer is not None:
+            self._run_hooks([self._end_processing], self._observer, item, decisions)
 
     def _run_hooks(self, hooks: Sequence[Callable[..., Any]], *args: Any) -> None:
         for hook in hooks:

@@ -86,7 +86,7 @@ class Source:
 
     async def fire(self, now: int, due: Sequence[tuple[str, bytes]]) -> bool:
         """Send the messages of schedules that are due. True: something was sent."""
-        return await fire_due(self.link, self.keys, now, due, self.queue._app._new_id)
+        return await fire_due(self.queue, now, due)
 
 
 def awake(sources: Sequence[Source]) -> tuple[list[Source], float]:

@@ -17,6 +17,7 @@ def open_apps(app: Duly | AsyncDuly) -> tuple[AsyncDuly, Duly]:
         "patience": app._patience,
     }
     async_app, sync_app = AsyncDuly(app._address, **options), Duly(app._address, **options)
+    async_app._definitions.observer = sync_app._definitions.observer = app._definitions.observer
     if app._address.kind == "memory":
         async_app._link = AsyncMemoryLink(app._link.engine)
         sync_app._link = MemoryLink(app._link.engine)

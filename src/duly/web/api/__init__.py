@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
+from duly._port import joining
 from duly.errors import DulyError, UsageError
 from duly.web.api import openapi
 from duly.web.api.catalog import OPERATIONS
@@ -61,7 +62,8 @@ def endpoint(methods: Mapping[str, Operation]) -> Callable[[Request], Awaitable[
         try:
             _check_allowed(operation, request)
             call = await _parse_call(operation, request)
-            response = await operation.handle(call)
+            with joining(call.site.app, request.headers):
+                response = await operation.handle(call)
         except DulyError as error:
             return error_response(error)
         if operation.is_logged and not getattr(call.body, "dry_run", False):
