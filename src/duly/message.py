@@ -10,11 +10,11 @@ from duly.options import checked_number
 MAX_PROGRESS_TEXT: Final = 200
 
 Confirmed = Literal["fsync"] | int | None
-"""What the server confirmed of a write: that it is synced, the number of replicas that have it, or nothing."""
+"""The confirmed durability of a write: "fsync", or the number of replicas that have it; None: nothing is confirmed."""
 
 
 class MessageId(str):
-    """The id of a stored message: a `str` that knows how durable the message was when it was sent.
+    """The id of a stored message: a `str` with the durability that the server confirmed for the message.
 
     `str(id)` is the plain text, for encoders that refuse subclasses of `str`.
     """
@@ -24,7 +24,7 @@ class MessageId(str):
 
     @property
     def durable(self) -> Confirmed:
-        """What the server confirmed for `durable=`: "fsync", or the number of replicas; None: nothing was asked for."""
+        """The level that the server confirmed for `durable=`: "fsync", or the number of replicas; None: neither."""
         found: Confirmed = getattr(self, "_durable", None)
         return found
 

@@ -58,7 +58,7 @@ def test_each_message_is_cancelled_or_handled(backend: str, queue_name: str, giv
     with duly.Duly(backend) as app:
         queue = app.queue(queue_name)
         ids = queue.send_many([duly.Send(number, key=key) for number in range(COUNT)])
-        race = Race(queue, ids, gives_back=gives_back)
+        race = Race(queue, [*map(str, ids)], gives_back=gives_back)
 
         cancelled = race.run()
 

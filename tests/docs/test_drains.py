@@ -249,7 +249,7 @@ def run_and_die(case: str, url: str, name: str) -> None:
     client = fused(url, -1, is_sent=False, end=kill_this_process)
     send = queue.send
 
-    def send_and_light(*args: Any, **options: Any) -> str:
+    def send_and_light(*args: Any, **options: Any) -> duly.MessageId:
         sent = send(*args, **options)
         if queue.stats().live == 2:
             client.fuse.calls = 1

@@ -39,7 +39,7 @@ class RecordedQueue:
         self._note_sent(message_id, body, began)
         return message_id
 
-    def send_many(self, bodies: Sequence[str]) -> list[str]:
+    def send_many(self, bodies: Sequence[str]) -> Sequence[str]:
         """Send many in one call."""
         began = time.monotonic_ns()
         ids = self.queue.send_many(bodies)

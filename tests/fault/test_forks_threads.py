@@ -217,7 +217,7 @@ def test_sixteen_threads_share_an_app_and_each_gets_its_own_answers(server: Star
     with duly.Duly(server("valkey").url) as app, ThreadPoolExecutor(16) as pool:
         queue = app.queue(queue_name)
 
-        def work(number: int) -> list[str]:
+        def work(number: int) -> list[duly.MessageId]:
             sent = []
             for serial in range(60):
                 body = f"{number}-{serial}"

@@ -207,7 +207,7 @@ async def test_a_message_without_context_begins_a_trace(memory_bench: Bench, rec
     assert (span.parent, span.links) == (None, ())
 
 
-async def test_a_block_in_a_handler_is_no_span_of_its_own(memory_bench: Bench, recorder: Recorder) -> None:
+async def test_a_block_in_a_handler_adds_no_span(memory_bench: Bench, recorder: Recorder) -> None:
     async def settle(body: Any, d: Any) -> None:
         async with d:
             pass
@@ -287,7 +287,7 @@ def test_a_receive_links_to_the_senders_and_blocks_belong_to_their_traces(app: d
     assert recorder.names().count("process orders") == 0
 
 
-def test_an_empty_receive_is_no_span(app: duly.Duly, recorder: Recorder) -> None:
+def test_an_empty_receive_adds_no_span(app: duly.Duly, recorder: Recorder) -> None:
     assert app.queue("orders").receive(wait=0) == []
     assert recorder.names() == []
 

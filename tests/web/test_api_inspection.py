@@ -110,7 +110,7 @@ async def test_pagination_continues_after_a_removed_message(
         assert ([each["id"] for each in second["messages"]], second["next"]) == (ids[4:], None)
 
 
-async def _messages_in(orders: duly.AsyncQueue, state: str) -> list[str]:
+async def _messages_in(orders: duly.AsyncQueue, state: str) -> list[duly.MessageId]:
     """Put six messages into a state, and return their ids in its order."""
     if state == "parked":
         await orders.send("first", key="k")

@@ -234,7 +234,7 @@ async def test_stored_but_unconfirmed_messages_are_named(client: httpx.AsyncClie
     assert (await client.get(f"/api/v1/queues/orders/messages/{id_}")).status_code == 200
 
 
-async def test_the_reply_to_a_durable_send_states_what_was_confirmed(
+async def test_the_reply_to_a_durable_send_has_the_confirmed_level(
     client: httpx.AsyncClient, site_app: duly.AsyncDuly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     levels = iter([Confirmation("fsync"), Confirmation(3)])

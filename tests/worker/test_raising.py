@@ -109,7 +109,7 @@ def test_any_exception_is_retried_by_policy_and_then_dead(
     with duly.Duly(url) as app, WorkerProcess(url, tmp_path, source) as worker:
         queue = app.queue(queue_name)
         bodies = [body for name in NAMES for body in (name, "fine")]
-        ids = dict(zip(queue.send_many(bodies), bodies, strict=True))
+        ids: dict[str, str] = dict(zip(queue.send_many(bodies), bodies, strict=True))
         wait_until(lambda: queue.stats().live == 0 or worker.process.poll() is not None)
         last = queue.send("last")
         wait_until(lambda: queue.stats().live == 0 or worker.process.poll() is not None)

@@ -40,7 +40,7 @@ class Processing(Protocol):
 
 
 class Observer(Protocol):
-    """What an extra implements. A `target` is a queue or topic, sync or async, and `given` are bodies or `Send`s."""
+    """The interface of an observer. A `target` is a queue or topic, sync or async. `given` are bodies or `Send`s."""
 
     def sending(self, target: Any, given: Sequence[Any]) -> AbstractContextManager[Sending]:
         """Return a context manager for a call that sends. It begins before the bodies are encoded."""
@@ -49,7 +49,7 @@ class Observer(Protocol):
         """Return the headers to add to a message of a commit, or of a schedule, which is stored by another call."""
 
     def received(self, inbox: Any, deliveries: Sequence[Any], seconds: float) -> None:
-        """Note that `receive` returns deliveries, after so many seconds."""
+        """Note that `receive` returns deliveries. `seconds` is the duration of the call."""
 
     def processing(self, deliveries: Sequence[Any], *, in_worker: bool) -> Processing:
         """Note that the handling of deliveries begins, in a worker or in `with d:`."""
@@ -59,7 +59,7 @@ class Observer(Protocol):
 
 
 def attach(app: Any, observer: Observer | None) -> None:
-    """Let an observer see what an app does, instead of the one before. None: nothing observes it."""
+    """Make an observer the only one of an app. None: the app has none."""
     app._definitions.observer = observer
 
 

@@ -76,7 +76,7 @@ class Queue(Inbox[BodyT]):
         """Store a message and return its id.
 
         `duly.Send` documents the options. `durable` waits until the server has confirmed the write: "fsync", "replica",
-        or a number of replicas. The `durable` of the id says what was confirmed.
+        or a number of replicas. The id has the confirmed level in its `durable`.
 
         Atomic. A retry after a lost reply stores the message once. To make a call safe to repeat, pass the same `id` or
         `dedup`. Raises UsageError or TooLarge if nothing was sent, QueueFull if the queue or server is full, NotDurable

@@ -87,7 +87,7 @@ class Tracing:
 
     @contextmanager
     def sending(self, target: Any, given: Sequence[Any]) -> Iterator[_Sending]:
-        """Record a call that sends, and give its context, or one of their own, to its messages."""
+        """Record a call that sends. Its messages carry its context, or each the context of its creation."""
         attributes = attributes_of(target, "publish" if hasattr(target, "_publisher") else "send")
         own = [_own_context(each) for each in given]
         links = [Link(context) for context in own if context is not None and context.is_valid]

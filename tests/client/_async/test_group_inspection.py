@@ -1,5 +1,6 @@
 """Inspecting and managing groups: pending, stats, seek, pause, purge, audit, delete."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -67,7 +68,7 @@ async def test_a_member_has_one_name_from_its_first_receive_on(archive: AsyncGro
 async def test_pending_by_consumer_range_idle_time_and_limit(
     archive: AsyncGroup, other_app: AsyncDuly, clock: Place
 ) -> None:
-    ids = await archive.topic.publish_many(range(6))
+    ids: Sequence[str] = await archive.topic.publish_many(range(6))
     other = of_other_app(archive, other_app)
     await take(archive, limit=3)
     clock.advance(10)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from duly import AsyncDuly, AsyncGroup, AsyncTopic, Retry, Send
+from duly import AsyncDuly, AsyncGroup, AsyncTopic, MessageId, Retry, Send
 from tests.client._async.given import (
     check_accounts,
     counted,
@@ -18,7 +18,7 @@ from tests.client._async.given import (
 from tests.client.place import Place
 
 
-async def keyed(events: AsyncTopic, *bodies: str) -> list[str]:
+async def keyed(events: AsyncTopic, *bodies: str) -> list[MessageId]:
     """Publish texts like k1, whose first letter is their key."""
     return await events.publish_many([Send(body, key=body[0]) for body in bodies])
 

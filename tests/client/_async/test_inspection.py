@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly import AsyncDuly, AsyncQueue, Keep, Message, Send, UsageError
+from duly import AsyncDuly, AsyncQueue, Keep, Message, MessageId, Send, UsageError
 from tests.client._async.given import counted, given_dead, given_in, given_leased, seen, take, take_one
 from tests.client.place import Place
 
@@ -148,7 +148,7 @@ async def all_pages(queue: AsyncQueue, state: str, limit: int, *, by_id: bool = 
     return found
 
 
-async def given_seven_in(queue: AsyncQueue, state: str, clock: Place) -> list[str]:
+async def given_seven_in(queue: AsyncQueue, state: str, clock: Place) -> list[MessageId]:
     """Put seven messages into a state, all of the same score where the state has one."""
     at = clock.now() + 1000
     ids = await queue.send_many([Send(n, at=at if state == "delayed" else None) for n in range(7)])

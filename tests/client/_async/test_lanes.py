@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from duly import AsyncDelivery, AsyncDuly, AsyncQueue, Keep, Retry, Send
+from duly import AsyncDelivery, AsyncDuly, AsyncQueue, Keep, MessageId, Retry, Send
 from tests.client._async.given import (
     check_accounts,
     counted,
@@ -20,7 +20,7 @@ from tests.client.place import Place
 
 async def given_lane(
     queue: AsyncQueue, *bodies: Any, key: str = "k", **options: Any
-) -> tuple[AsyncDelivery, list[str]]:
+) -> tuple[AsyncDelivery, list[MessageId]]:
     """Send messages of one key, and take the first; the others are parked. Give the delivery and all ids."""
     ids = await queue.send_many([Send(body, key=key) for body in bodies])
     (first,) = await take(queue, **options)

@@ -1,4 +1,4 @@
-"""The ids that sends return: texts that every part of Duly takes, and that know how durable their message is."""
+"""The ids that sends return: texts that every part of Duly takes, with the confirmed durability."""
 
 import copy
 import json
@@ -23,7 +23,7 @@ class Invoice(pydantic.BaseModel):
 
 def is_plain_id(value: Any) -> bool:
     """Whether a value is an id of a send without `durable=`."""
-    return type(value) is MessageId and isinstance(value, str) and value.durable is None
+    return type(value) is MessageId and value.durable is None
 
 
 async def test_every_send_returns_message_ids(app: AsyncDuly, queue: AsyncQueue, queue_name: str) -> None:
@@ -60,7 +60,7 @@ BODIES: dict[str, Any] = {
     "in a list": lambda id_: ([id_], [str(id_)]),
     "as a value": lambda id_: ({"order": id_}, {"order": str(id_)}),
     "as a key": lambda id_: ({id_: [id_]}, {str(id_): [str(id_)]}),
-    "beside a null": lambda id_: ({"order": id_, "note": None}, {"order": str(id_), "note": None}),
+    "with a null": lambda id_: ({"order": id_, "note": None}, {"order": str(id_), "note": None}),
     "in a struct": lambda id_: (Shipment(id_), {"order": str(id_)}),
     "in a model": lambda id_: (Invoice(order=id_), {"order": str(id_)}),
 }
@@ -139,7 +139,7 @@ def test_an_id_is_a_text_for_everything_else() -> None:
     id_._durable = 2
 
     assert id_ == "01J"
-    assert {id_: 1}["01J"] == 1
+    assert {"01J": 1}[id_] == 1
     assert (repr(id_), f"{id_}", json.dumps([id_])) == ("'01J'", "01J", '["01J"]')
     assert type(str(id_)) is str
     for copied in (copy.deepcopy(id_), pickle.loads(pickle.dumps(id_))):

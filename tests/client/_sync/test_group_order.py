@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from duly import Duly, Group, Retry, Send, Topic
+from duly import Duly, Group, MessageId, Retry, Send, Topic
 from tests.client._sync.given import (
     check_accounts,
     counted,
@@ -19,7 +19,7 @@ from tests.client._sync.given import (
 from tests.client.place import Place
 
 
-def keyed(events: Topic, *bodies: str) -> list[str]:
+def keyed(events: Topic, *bodies: str) -> list[MessageId]:
     """Publish texts like k1, whose first letter is their key."""
     return events.publish_many([Send(body, key=body[0]) for body in bodies])
 

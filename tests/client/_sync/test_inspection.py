@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly import Duly, Keep, Message, Queue, Send, UsageError
+from duly import Duly, Keep, Message, MessageId, Queue, Send, UsageError
 from tests.client._sync.given import counted, given_dead, given_in, given_leased, seen, take, take_one
 from tests.client.place import Place
 
@@ -149,7 +149,7 @@ def all_pages(queue: Queue, state: str, limit: int, *, by_id: bool = False) -> l
     return found
 
 
-def given_seven_in(queue: Queue, state: str, clock: Place) -> list[str]:
+def given_seven_in(queue: Queue, state: str, clock: Place) -> list[MessageId]:
     """Put seven messages into a state, all of the same score where the state has one."""
     at = clock.now() + 1000
     ids = queue.send_many([Send(n, at=at if state == "delayed" else None) for n in range(7)])

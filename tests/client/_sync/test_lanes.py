@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from duly import Delivery, Duly, Keep, Queue, Retry, Send
+from duly import Delivery, Duly, Keep, MessageId, Queue, Retry, Send
 from tests.client._sync.given import (
     check_accounts,
     counted,
@@ -19,7 +19,7 @@ from tests.client._sync.given import (
 from tests.client.place import Place
 
 
-def given_lane(queue: Queue, *bodies: Any, key: str = "k", **options: Any) -> tuple[Delivery, list[str]]:
+def given_lane(queue: Queue, *bodies: Any, key: str = "k", **options: Any) -> tuple[Delivery, list[MessageId]]:
     """Send messages of one key, and take the first; the others are parked. Give the delivery and all ids."""
     ids = queue.send_many([Send(body, key=key) for body in bodies])
     (first,) = take(queue, **options)

@@ -73,7 +73,7 @@ def healthy_group(app: Duly, queue_name: str, stranger: redis.Redis) -> Healthy:
     topic = app.topic(queue_name, lease=LEASE)
     group = topic.group("archive")
     group.create()
-    names = {}
+    names: dict[str, str] = {}
     for key, lane in LANES.items():
         for name in lane:
             names[topic.publish(name, key=key)] = name

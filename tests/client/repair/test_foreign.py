@@ -79,7 +79,7 @@ def brief_group(app: Duly, queue_name: str, stranger: redis.Redis) -> Healthy:
     topic = app.topic(queue_name)
     group = topic.group("archive")
     group.create()
-    names = {topic.publish(name): name for name in ("a", "b")}
+    names: dict[str, str] = {topic.publish(name): name for name in ("a", "b")}
     for delivery in take(group):
         delivery.release()
     return Healthy(group, names, stranger, f"duly:{{@{queue_name}}}:group:archive:", {})

@@ -31,7 +31,7 @@ class Sent(Struct, kw_only=True):
     id: str | UnsetType = UNSET
     ids: list[str] | UnsetType = UNSET
     durable: Literal["fsync"] | int | UnsetType = UNSET
-    """What the server confirmed, if the request has `durable`: "fsync", or the number of replicas."""
+    """The confirmed level, if the request has `durable`: "fsync", or the number of replicas."""
 
 
 class Paused(Struct):
