@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,32 @@ async def test_an_outcome_is_an_attribute_and_no_error(memory_bench: Bench, reco
     assert attributes_of(span)["messaging.duly.outcome"] == outcome
     assert span.status.status_code is StatusCode.UNSET
     assert "error.type" not in attributes_of(span)
+
+
+async def test_a_handler_that_takes_too_long_is_an_error(
+    bench: Bench, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A thread cannot be stopped, so the end of a `def` is reported by the event loop."""
+    released = threading.Event()
+
+    async def hang() -> None:
+        await asyncio.sleep(60)
+
+    bench.define(lambda body, d: hang() if bench.is_async else released.wait(60), timeout=0.1, retry=Retry(attempts=1))
+    await bench.queue.send(1)
+    process = f"process {bench.queue_name}"
+    try:
+        async with bench.worker():
+            await eventually(lambda: recorder.spans(process))
+            released.set()
+    finally:
+        released.set()
+    span = recorder.span(process)
+
+    assert span.status.status_code is StatusCode.ERROR
+    assert attributes_of(span)["error.type"] == "TimeoutError"
+    assert attributes_of(span)["messaging.duly.outcome"] == "retry"
+    assert "Failed to detach context" not in caplog.text
 
 
 async def test_a_message_that_does_not_decode_is_an_error(memory_bench: Bench, recorder: Recorder) -> None:

@@ -202,6 +202,13 @@ def test_the_error_for_a_missing_server_shows_what_to_install(plain: Place) -> N
     assert "DULY_URL=redis://" in done.stderr
 
 
+def test_the_error_for_missing_opentelemetry_shows_what_to_install(plain: Place) -> None:
+    done = plain.run("python", "-c", "import duly.otel")
+
+    assert done.returncode == 1
+    assert "pip install 'duly[otel]'" in done.stderr
+
+
 @pytest.mark.long
 def test_a_type_checker_sees_the_types(plain: Place, tmp_path: Path) -> None:
     user = tmp_path / "shop.py"
@@ -216,7 +223,7 @@ def test_a_type_checker_sees_the_types(plain: Place, tmp_path: Path) -> None:
         check=False,
     )
 
-    assert 'shop.py:6: note: Revealed type is "str"' in done.stdout, done.stdout
+    assert 'shop.py:6: note: Revealed type is "duly.message.MessageId"' in done.stdout, done.stdout
     assert "duly._sync.delivery.Delivery" in done.stdout
     assert re.findall(r"shop\.py:(\d+): error: .*\[([\w-]+)\]", done.stdout) == [("13", "arg-type")]
 

@@ -58,7 +58,8 @@ class _Processing:
 
     def ended(self, outcomes: Sequence[str], error: BaseException | str | None) -> None:
         with _only_logged():
-            detach(self._token)
+            if trace.get_current_span() is self._span:  # a handler that took too long is ended from another thread
+                detach(self._token)
             different = sorted(set(outcomes))
             self._span.set_attribute(conventions.OUTCOME, different[0] if len(different) == 1 else different)
             if error is None and "lost" in different:
