@@ -31,7 +31,7 @@ class WithTrace(logging.Filter):
 
 @app.before
 def begin(d: duly.AsyncDelivery) -> None:
-    trace.set(d.headers.get("trace", d.id))  # with OpenTelemetry: start a span, whose parent the headers name
+    trace.set(d.headers.get("trace", d.id))  # for OpenTelemetry, see 36_tracing.py
     began.set(time.perf_counter())
 
 

@@ -1,4 +1,4 @@
-"""A fence that is passed on: a consumer that stood still for too long cannot undo what came later, wherever it writes.
+"""A fence that is passed on: a consumer that stood still for too long cannot overwrite a later write, wherever it is.
 
 The same rule for a table in SQL and for a hash in Redis: store the fence with the value, and refuse a smaller one.
 """
@@ -17,7 +17,7 @@ ON CONFLICT (item) DO UPDATE SET state = excluded.state, fence = excluded.fence
 WHERE shipments.fence <= excluded.fence
 """
 
-# For a Redis or Valkey that is not the one of the queue: there, d.commit(redis=...) is fenced by itself.
+# For a Redis or Valkey that is not the one of the queue: there, d.commit(redis=...) checks the fence.
 WRITE_HASH = """
 if tonumber(redis.call('HGET', KEYS[1], 'fence') or 0) > tonumber(ARGV[1]) then
   return 0
