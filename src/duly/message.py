@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 from duly.options import checked_number
 
@@ -152,6 +152,75 @@ class Counted(Kept):
 
 
 @dataclass(frozen=True)
+class Histogram:
+    """Times of deliveries, in buckets whose bounds never change."""
+
+    BOUNDS: ClassVar[tuple[float, ...]] = (
+        0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800
+    )  # fmt: skip
+    """The upper bounds of the buckets, in seconds. Times over the last bound are in one more bucket."""
+
+    counts: tuple[int, ...]
+    """The number of times in each bucket."""
+    total: float
+    """The sum of the times, in seconds."""
+
+    @classmethod
+    def empty(cls) -> "Histogram":
+        """Return a histogram without times."""
+        return cls((0,) * (len(cls.BOUNDS) + 1), 0.0)
+
+    @property
+    def count(self) -> int:
+        """The number of times."""
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float | None:
+        """The average in seconds; None: there are no times."""
+        return self.total / self.count if self.count else None
+
+    def quantile(self, share: float) -> float | None:
+        """Return the upper bound of the bucket in which a share of the times ends, for example 0.95.
+
+        It is infinite for times over the last bound, and None without times.
+        """
+        left = share * self.count
+        for count, bound in zip(self.counts, (*self.BOUNDS, float("inf")), strict=True):
+            left -= count
+            if count and left <= 0:
+                return float(bound)
+        return None
+
+
+@dataclass(frozen=True)
+class HistoryPoint:
+    """One interval of the history of a queue or group. Times are by the server's clock."""
+
+    start: datetime
+    end: datetime
+    """The interval is a minute; ten minutes if the history is longer than an hour; an hour if it is longer than a day.
+    """
+    sent: int
+    """Messages that were sent in the interval; of a group: entries that it has read."""
+    delivered: int
+    acked: int
+    retried: int
+    crashed: int
+    dead: int
+    """Messages that died in the interval."""
+    expired: int
+    depth: int | None
+    """Due messages that waited at the start: ready, parked or unread. None: unknown."""
+    oldest_age: float | None
+    """Seconds for which the oldest of them had been due at the start; parked ones do not count. None: unknown."""
+    lateness: Histogram
+    """Deliveries to workers: seconds from the due time to the delivery."""
+    handling: Histogram
+    """Handlers of workers: seconds from the start of the handler to its end."""
+
+
+@dataclass(frozen=True)
 class Stats:
     """A snapshot of a queue or group, and its counters since it was created. Times are by the server's clock."""
 
@@ -197,6 +266,12 @@ class Stats:
     ] = 0
     missed: Annotated[int, Kept("Of a group: entries that the topic's `keep` removed before the group read them.")] = 0
     filtered: Annotated[int, Kept("Of a group: entries that it skipped because of its `headers`.")] = 0
+    lateness_times: Histogram = field(default_factory=Histogram.empty)
+    """Deliveries to workers since the queue was created: seconds from the due time to the delivery."""
+    handling_times: Histogram = field(default_factory=Histogram.empty)
+    """Handlers of workers since then: seconds from the start of the handler to its end."""
+    history: tuple[HistoryPoint, ...] = ()
+    """One point per minute, the oldest first, if `stats` was asked for it."""
 
     @property
     def live(self) -> int:

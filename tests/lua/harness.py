@@ -151,6 +151,8 @@ class State:
     """The counters of `meta`."""
     meta: dict[str, str]
     """The other fields of `meta`."""
+    history: dict[str, bytes]
+    """Points by their places in the rings, and sums of times."""
     calls: dict[bytes, bytes]
 
     def places(self, id_: str) -> list[str]:
@@ -178,7 +180,7 @@ class State:
         return [f.name for f in fields(self) if getattr(self, f.name) != getattr(other, f.name)]
 
 
-_HASHES = ("msgs", "leases", "counts", "why", "dedup", "lanes", "schedules", "meta")
+_HASHES = ("msgs", "leases", "counts", "why", "dedup", "lanes", "schedules", "meta", "history")
 _NO_COUNTERS = frozenset(
     {
         "clock",
@@ -193,6 +195,7 @@ _NO_COUNTERS = frozenset(
         "fed",
         "swept",
         "sweeping",
+        "point",
     }
 )
 _SETS = ("leased", "expires", "dead", "done", "dedup_ends", "slots")
@@ -272,15 +275,16 @@ class Queue:
             stats={name: int(value) for name, value in meta.items() if name not in _NO_COUNTERS},
             meta={name: value.decode() for name, value in meta.items() if name in _NO_COUNTERS},
             wake=found["wake"] or 0,
+            history=hashes["history"],
             calls={stream: stored for stream, stored in calls if stored is not None},
             **sets,
         )
 
     def key_names(self) -> set[str]:
-        """Name every key that the server has of this queue, known to us or not."""
+        """Name every key that the server has of this queue, known to us or not, except the history."""
         prefix = self.keys.prefix
         # Braces and dots mean nothing to a pattern; names hold no other special character.
-        return {key[len(prefix) :].decode() for key in self.wire.run("KEYS", prefix + b"*")}
+        return {key[len(prefix) :].decode() for key in self.wire.run("KEYS", prefix + b"*")} - {"history"}
 
     # Helpers that bring a queue into a state. They use real scripts.
 

@@ -23,7 +23,7 @@ def test_a_claim_moves_a_message_from_waiting_to_leased_and_stores_the_lease(que
     assert after.leases == {"a": codec.Lease(NOW + 1, size, 0, 0, "me")}
     assert after.msgs == before.msgs
     assert after.stats == {**before.stats, "delivered": 1}
-    assert after.meta == {"clock": str(NOW + 1), "lateness": "1"}
+    assert after.meta == {**before.meta, "clock": str(NOW + 1), "lateness": "1"}
     assert (after.counts, after.why, after.wake) == ({}, {}, 1)
 
 

@@ -90,6 +90,8 @@ def built() -> list[Call[Any]]:
         ops.explain(KEYS, VIEWER, "id"),
         ops.await_end(KEYS, VIEWER, "id", 1.0),
         ops.stats(KEYS),
+        ops.stats(KEYS, 3600),
+        ops.measure(KEYS, "1,1", "1,1"),
         ops.pending(KEYS, 0, 1),
         ops.audit_step(KEYS, "msgs", "0", repair=False),
         *(ops.correct(KEYS, dict.fromkeys("ab"[:n], 1)) for n in rows),

@@ -52,6 +52,11 @@ def _claims_and_parks(queue: Queue) -> Call[Any]:
     return claim
 
 
+def _measures(queue: Queue) -> Call[Any]:
+    queue.send("a")
+    return ops.measure(queue.keys, "1500,0,1", "3000,2")
+
+
 def _acks(queue: Queue) -> Call[Any]:
     return ops.ack(queue.keys, queue.options, queue.hold("a", "b"))
 
@@ -240,6 +245,7 @@ WRITING: dict[str, list[Prepare]] = {
     "pause_schedule": [_pauses_a_schedule],
     "resume_schedule": [_resumes_a_schedule],
     "fire": [_fires, _fires_nothing],
+    "measure": [_measures],
 }
 ELSEWHERE = {"register", "unregister", "lock", "unlock", "prolong", "once", "publish", "seek_group", "delete_topic"}
 """They touch no queue: see test_schedules.py, test_locks.py, test_once.py, test_publish.py and test_seek.py."""

@@ -22,7 +22,7 @@ def test_the_first_send_writes_this_and_nothing_else(queue: Queue) -> None:
     assert state.msgs == {"a": record}
     assert state.waiting == {0: {"a": NOW}}
     assert state.stats == {"sent": 1, "bytes": len(record)}
-    assert state.meta == {"clock": str(NOW)}
+    assert state.meta == {"clock": str(NOW), "point": str(NOW + 60 * SECOND)}
     assert state.wake == 1
     assert queue.key_names() == {"msgs", "waiting0", "meta", "wake", "call:tests"}
 

@@ -172,7 +172,8 @@ def test_a_call_reads_all_groups_only_a_few_times_however_much_it_settles(
         group.call(ops.purge(group.keys, "leased", 1000))
     else:
         group.claim(1)
-    assert _looks_at_groups(freeing) - before <= 2
+    takes_point = verb in ("crash", "filter")  # the first claim of a minute reads them once more
+    assert _looks_at_groups(freeing) - before <= 2 + takes_point
     if verb in ("release", "retry", "reject", "purge", "filter"):
         assert freeing.ids() == []
 

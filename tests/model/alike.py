@@ -33,6 +33,7 @@ def stored(engine: Engine, keys: QueueKeys) -> Stored:
         "lanes": {key.decode(): id_.decode() for key, id_ in state.lanes.owners.items()},
         "parked": [_member(row) for row in state.lanes],
         "meta": _meta(state),
+        "history": {place.decode(): value for place, value in state.history.items()},
     }
 
 
@@ -56,6 +57,7 @@ def _meta(state: QueueState) -> dict[str, str]:
         "keyed": 1 if state.is_keyed else None,
         "tat": state.tat or None,
         "limited": state.limited,
+        "point": state.point_ends,
         "paused": None if state.paused is None else state.paused.decode(),
     }
     return {name: str(value) for name, value in fields.items() if value is not None}

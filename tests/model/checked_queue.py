@@ -44,6 +44,7 @@ VERBS: Final[Mapping[str, frozenset[str]]] = {
     "extend": frozenset({"extend"}),
     "progress": frozenset({"progress"}),
     "keep_result": frozenset(),
+    "measure": frozenset(),
 }
 """The moves that each script may make; time passes in all of them."""
 

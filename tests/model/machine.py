@@ -614,6 +614,10 @@ class QueueMachine(CheckedQueue):
         for stream in repeating:
             self.lose_a_reply_and_repeat(stream)
 
+    @rule(stream=streams, lateness=st.sampled_from(("5,1", "7,0,3")), handling=st.sampled_from(("0", "9,1,1,1")))
+    def measure(self, stream: bytes, lateness: str, handling: str) -> None:
+        self._do(ops.measure(self.keys, lateness, handling), stream)
+
     @rule(us=st.sampled_from((1, 1000, SECOND, 3 * SECOND, 31 * SECOND, 31 * SECOND, 100 * SECOND, 4000 * SECOND)))
     def let_time_pass(self, us: int) -> None:
         self._move_clocks(us)

@@ -11,6 +11,7 @@ from duly.message import Stats
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 LOOKED_UP = {"ready", "delayed", "leased", "parked", "dead", "done", "oldest_age", "next_due_in", "paused", "lateness"}
+LOOKED_UP |= {"lateness_times", "handling_times", "history"}
 
 
 @pytest.mark.parametrize("name", _lua.names())

@@ -100,8 +100,12 @@ class Pair:
         return dict(new)
 
     def own_keys(self, stored: str) -> list[str]:
-        """Name the keys of a queue, or with @ of a topic, that do not belong to a connection."""
-        return [key for key in self.place.keys(stored) if "call:" not in key]
+        """Name the keys of a queue, or with @ of a topic, that do not belong to a connection.
+
+        The previous version does not delete a history, which expires.
+        """
+        fading = [key for key, left_ms in self.place.keys(stored).items() if key.endswith("history") and left_ms > 0]
+        return [key for key in self.place.keys(stored) if "call:" not in key and key not in fading]
 
     def other_than(self, peer: Peer) -> Peer:
         return self.new if peer is self.old else self.old

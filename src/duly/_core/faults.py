@@ -265,6 +265,11 @@ FAULTS: Final = (
         "The field is removed; a counter starts again from 0, and the difference is counted as corrected.",
     ),
     Fault(
+        "a history that cannot be read",
+        "Charts and histograms lack a part; messages are not affected.",
+        "The unreadable part is removed.",
+    ),
+    Fault(
         "a field of meta that is missing",
         "Claims do not know that there are large messages, or messages with a key: they would take too many at once.",
         "The field is set again.",

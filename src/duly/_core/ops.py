@@ -287,6 +287,11 @@ def tidy(keys: QueueKeys, options: QueueOptions) -> Call[bool]:
     return Call(keys.script("tidy"), keys, args, replies.is_one)
 
 
+def measure(keys: QueueKeys, lateness: str, handling: str) -> Call[bool]:
+    """Add times that a worker has collected to the history. False: the queue has none."""
+    return Call(keys.script("measure"), keys, [EVERY_PRIORITY, lateness, handling], replies.is_one)
+
+
 def pause(keys: QueueKeys, by: str) -> Call[bool]:
     """Stop delivery."""
     return Call(keys.script("pause"), keys, [by], replies.is_one)
@@ -352,20 +357,21 @@ def _order(*, newest: bool) -> str:
     return "newest" if newest else ""
 
 
-def stats(keys: QueueKeys) -> Call[Stats]:
-    """Return sizes and counters."""
-    return Call(keys.script("stats"), keys, [EVERY_PRIORITY], views.stats)
+def stats(keys: QueueKeys, history: float | None = None) -> Call[Stats]:
+    """Return sizes and counters; and, if asked for, the history of the last seconds."""
+    decode = views.stats if history is None else views.stats_since(history)
+    return Call(keys.script("stats"), keys, [EVERY_PRIORITY, int(history is not None)], decode)
 
 
 def accounts(keys: QueueKeys) -> Call[views.Accounts]:
     """Return the numbers that an audit compares."""
     decode = views.accounts_of_topic if keys.kind == "topic" else views.accounts
-    return Call(keys.script("stats"), keys, [EVERY_PRIORITY], decode).part_of("audit")
+    return Call(keys.script("stats"), keys, [EVERY_PRIORITY, 0], decode).part_of("audit")
 
 
 def fed(keys: QueueKeys) -> Call[str | None]:
     """Return the largest id of an entry that a group has ever read, if it is known."""
-    return Call(keys.script("stats"), keys, [EVERY_PRIORITY], views.fed)
+    return Call(keys.script("stats"), keys, [EVERY_PRIORITY, 0], views.fed)
 
 
 def pending(keys: QueueKeys, offset: int, limit: int) -> Call[list[PendingMessage]]:

@@ -16,6 +16,7 @@ _CONSUMERS: Final = (
     _PRODUCERS
     | {name for name, verb in VERBS.items() if verb.role == "consumer"}
     | {"receive", "wake", "fire", "once", "beat", "depart", "tidy", "tidy_topic", "seek", "leave_group", "read"}
+    | {"measure"}
 )
 _OBSERVERS: Final = frozenset(
     {"stats", "get", "list", "pending", "read", "workers", "schedules", "audit", "listing", "explain"}

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_origin, get_type_hints
 
 import msgspec
 
-from duly._core import codec, results
+from duly._core import codec, history, results
 from duly._core.naming import title_of
 from duly.errors import CodecError, ServerError, UsageError
 from duly.message import Event, Failure, Kept, Message, Pending, PendingMessage, Progress, Stats
@@ -265,7 +265,7 @@ def stats(reply: list[Any]) -> Stats:
     """Decode the reply to stats."""
     now, ready, delayed, leased, parked, dead, done, oldest, next_due, _deadline, paused, lateness, *rest = reply
     fields = dict(zip(rest[0::2], rest[1::2], strict=True))
-    counted = {name: counter(name, fields.get(name.encode(), b"0")) for name in NUMBERS}
+    counted: dict[str, Any] = {name: counter(name, fields.get(name.encode(), b"0")) for name in NUMBERS}
     return Stats(
         ready=ready,
         delayed=delayed,
@@ -277,8 +277,28 @@ def stats(reply: list[Any]) -> Stats:
         lateness=max(lateness, 0) / 1_000_000,
         next_due_in=None if next_due < 0 else (next_due - now) / 1_000_000,
         paused=codec.visible(paused) or None,
+        lateness_times=history.sums_of(fields, "lateness").histogram(),
+        handling_times=history.sums_of(fields, "handling").histogram(),
         **counted,
     )
+
+
+def stats_since(seconds: float) -> Callable[[list[Any]], Stats]:
+    """Return what decodes the reply to stats, with the history of the last seconds."""
+
+    def decode(reply: list[Any]) -> Stats:
+        found, fields, now = stats(reply), _fields(reply), reply[0]
+        sample = history.Sample(
+            now,
+            tuple(getattr(found, name) for name in history.COUNTED),
+            found.ready + found.parked,
+            -1 if reply[7] < 0 else max(now - reply[7], 0),
+            history.sums_of(fields, "lateness"),
+            history.sums_of(fields, "handling"),
+        )
+        return replace(found, history=history.points(history.samples(fields, sample), seconds))
+
+    return decode
 
 
 class Accounts(NamedTuple):
@@ -359,8 +379,9 @@ def pending(rows: Sequence[PendingMessage], shown: int, order: Callable[[str], A
     )
 
 
+_ZEROS: Final[dict[str, Any]] = dict.fromkeys(NUMBERS, 0)
 NOTHING_COUNTED: Final = Stats(
     ready=0, delayed=0, leased=0, parked=0, dead=0, done=0, oldest_age=0.0, lateness=0.0, next_due_in=None, paused=None,
-    **dict.fromkeys(NUMBERS, 0),
+    **_ZEROS,
 )  # fmt: skip
 """The stats of a queue whose numbers cannot be read."""

@@ -6,7 +6,7 @@ For a topic, it checks the store of delayed publishes.
 It runs while the queue is in use. A step checks its ids in one script, so a message that moves causes no finding.
 
 KEYS     msgs, leased, leases, counts, why, expires, dead, done, dedup, dedup_ends, lanes, parked, schedules,
-         slots, awaited, ends, wake, meta, waiting*
+         slots, awaited, ends, wake, meta, history, waiting*
 -- @only topic
          stream
 -- @end
@@ -49,6 +49,7 @@ local now -- the queue's clock. Only this file sets it; the step `keys` runs wit
 -- @include lib/audit/keys.lua
 -- @include lib/audit/fields.lua
 -- @include lib/audit/clock.lua
+-- @include lib/audit/points.lua
 -- @only topic
 -- @include lib/audit/delayed.lua
 -- @end
@@ -168,6 +169,7 @@ local function check_meta()
   check_priorities()
   check_encoding_guards()
   check_next_slot()
+  check_points()
 end
 
 -- Unreadable keys and fields would stop any script, this one included. The client repairs them before other steps.

@@ -11,7 +11,7 @@ have sent renewals. So a claim that runs long after it was sent reclaims no leas
 nothing either, and the caller claims again.
 
 KEYS     call, msgs, leased, leases, counts, why, expires, dead, dedup, dedup_ends, lanes, parked, schedules,
-         slots, wake, meta, waiting*
+         slots, wake, meta, history, waiting*
 ARGV     sequence     text
          late_after   number  time of the server, in microseconds, after which no lease is reclaimed; -1: none
          digits       text
@@ -40,7 +40,7 @@ RETURNS  { state, now, next, fence, ids, records, counts, reclaimed, schedules }
          reclaimed  id, consumer, microseconds overdue, is dead: of leases that ran out
          schedules  name, row: of schedules that are due, for the caller to fire
          position   of a group: the ids after which to wait for entries, the topic's bell, and the group's bell
-KEEPS    I1 I2 I3 I4 I6 I7 I8
+KEEPS    I1 I2 I3 I4 I6 I7 I8 I9
 ]]
 -- @include lib/clock.lua
 -- @include lib/record_layout.lua
@@ -54,7 +54,7 @@ KEEPS    I1 I2 I3 I4 I6 I7 I8
 -- @include lib/stream_groups.lua
 -- @end
 local OPEN, PAUSED, PASSED_OVER, LIMITED = 0, 1, 2, 3
-local RECLAIMED_PER_CALL, BYTES_PER_CALL = 100, 4194304
+local RECLAIMED_PER_CALL, BYTES_PER_CALL, MINUTE_US = 100, 4194304, 60000000
 -- @only group
 local GROUP = group_of(LEASED)
 -- @end
@@ -63,6 +63,7 @@ local GROUP = group_of(LEASED)
 -- @lazy lib/claim/native_group.lua
 -- @end
 -- @lazy lib/claim/repeated_claim.lua
+-- @lazy lib/claim/point.lua
 -- @lazy lib/claim/reclaim.lua
 -- @lazy lib/claim/undeliverable.lua
 -- @lazy lib/claim/suspects.lua
@@ -83,8 +84,10 @@ local GROUP = group_of(LEASED)
 -- @end
 
 keys.blocks = on_dead == 'block'
-local meta =
-  redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large', 'delivered', 'keyed', 'tat', 'limited', 'slot')
+-- stylua: ignore
+local meta = redis.call(
+  'HMGET', META, 'clock', 'paused', 'priorities', 'large', 'delivered', 'keyed', 'tat', 'limited', 'slot', 'point'
+)
 local is_paused, was_limited, slot = meta[2], meta[8], tonumber(meta[9])
 local in_use = is_paused and '' or meta[3] or '0' -- the priorities to claim from
 
@@ -125,6 +128,12 @@ local claim = {
 -- @include lib/repeated.lua
 if repeated then
   return repeated_reply(claim.now, repeated[1], repeated[2])
+end
+
+-- The first claim of a minute takes a point of the history, unless the queue was never used.
+local until_point = (meta[10] or 0) - claim.now
+if until_point <= 0 or until_point > MINUTE_US then
+  note_minute(claim, meta[10], meta[1])
 end
 
 -- Reclaim leases that ran out.

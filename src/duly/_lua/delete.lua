@@ -2,7 +2,7 @@
 delete -- remove a queue with its messages and counters.
 
 KEYS     call, msgs, leased, leases, counts, why, expires, dead, done, dedup, dedup_ends, lanes, parked,
-         schedules, slots, wake, meta, awaited, ends, waiting*
+         schedules, slots, wake, meta, awaited, ends, history, waiting*
 ARGV     sequence  text
 RETURNS  number of keys removed
 KEEPS    I6 I9

@@ -35,6 +35,7 @@ KEYS: Final = {
     "ends": Key("stream", "ends of messages that callers waited for"),
     "wake": Key("list", "the wake token; the bell of a topic or group is a stream"),
     "meta": Key("hash", "clock, pause, priorities in use, limits, counters"),
+    "history": Key("hash", "rings of points, one per minute; sums of lateness and of handling times"),
     "stream": Key("stream", "the entries of a topic"),
     "workers": Key("hash", "consumer -> report of its worker"),
     "beats": Key("zset", "consumer -> time of its last heartbeat"),

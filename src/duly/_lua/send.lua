@@ -5,18 +5,19 @@ Clients make ids and never use one twice, so a message is new unless the call is
 often for a single message. So it creates no function and reads nothing twice. The script send_checked stores messages
 with a ttl, a dedup value or an id chosen by the caller, messages of several priorities, and those of bounded queues.
 
-KEYS     call, msgs, wake, meta, waiting
+KEYS     call, msgs, wake, meta, history, waiting
 ARGV     sequence   text
          digits     text    the priority
          has_keys   flag    1: some messages have a key | 0: none has
          messages*  rows    id, part, when: 0 now | +us from now | =us since the epoch
 REPEATS  with the same command that stores the number of the call: the reply is always 1
 RETURNS  1  all are stored
-KEEPS    I1 I2 I3 I6
+KEEPS    I1 I2 I3 I6 I9
 ]]
 local STORED = '\1' -- the reply 1, packed
 local LARGE = 4096 -- see lib/large.lua
 local PLUS = 43
+local MINUTE_US = 60000000
 
 -- As in lib/call.lua, but with one command: the reply is always 1. A full server refuses this first write. Even then
 -- the script answers a repeat.
@@ -41,12 +42,28 @@ if before then
 end
 
 -- As in lib/clock.lua. Each message gets its own tick, so that arrivals have a strict order.
-local meta = redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large', 'sent', 'bytes', 'limited', 'keyed')
+local meta =
+  redis.call('HMGET', META, 'clock', 'paused', 'priorities', 'large', 'sent', 'bytes', 'limited', 'keyed', 'point')
 local time = redis.call('TIME')
 local now, ahead = time[1] * 1000000 + time[2], 0
 if meta[1] and tonumber(meta[1]) >= now then
   ahead = meta[1] + 1 - now
   now = meta[1] + 1
+end
+
+-- The first send of a minute takes a point of the history. This script has the key of one priority only, and not that
+-- of parked messages: it does not know the backlog of a queue that may have others.
+local until_point = (meta[9] or 0) - now
+if until_point <= 0 or until_point > MINUTE_US then
+  -- @include lib/points.lua
+  -- @include lib/due_count.lua
+  local depth, oldest_age = -1, -1
+  if digits == (meta[3] or '0') and not meta[8] then
+    local oldest
+    depth, oldest = count_due(WAITING, now)
+    oldest_age = oldest and math.max(now - oldest, 0) or -1
+  end
+  take_point(HISTORY, META, now, meta[9], depth, oldest_age)
 end
 
 local records, places, n = {}, {}, 0

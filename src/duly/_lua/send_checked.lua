@@ -2,7 +2,7 @@
 send_checked -- store messages after checks against stored ones: bounds, ttl, dedup, ids chosen by the caller.
 
 KEYS     call, msgs, expires, leased, counts, why, dead, done, dedup, dedup_ends, lanes, parked, wake, meta,
-         waiting*
+         history, waiting*
 ARGV     sequence    text
          digits      text
          max_length  number  live messages at the most; -1: any number
@@ -13,7 +13,7 @@ RETURNS  { now, position, outcome, id ... } for messages that were not stored as
          1  duplicate: `id` is the earlier message
          2  full: not stored
          3  replaced: `id` was waiting, and has the new body and due time
-KEEPS    I1 I2 I3 I6 I7: all checks come before the first write; one message is stored once.
+KEEPS    I1 I2 I3 I6 I7 I9: all checks come before the first write; one message is stored once.
 ]]
 -- @include lib/send_plan.lua
 

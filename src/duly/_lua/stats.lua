@@ -1,18 +1,20 @@
 --[[
 stats -- return sizes and counters at one moment.
 
-KEYS     msgs, leased, parked, dead, done, meta, waiting*
-ARGV     digits  text
+KEYS     msgs, leased, parked, dead, done, meta, history, waiting*
+ARGV     digits     text
+         has_points  flag    1: with the points of the history | 0: only the sums of lateness and handling times
 RETURNS  { now, ready, delayed, leased, parked, dead, done, oldest, next, deadline, paused, lateness, name, value ... }
          oldest    due time of the oldest ready message, or time of the first unread entry, or -1; next: due time of the
                    next delayed message, or -1
+         name      a field of meta, or history: and a field of the history, of a queue that has a point
          deadline  of the first lease, or -1; paused: who paused the queue, or ''
 KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua
 -- @include lib/leased.lua
 
-local meta = redis.call('HMGET', keys.meta, 'clock', 'paused', 'lateness')
+local meta = redis.call('HMGET', keys.meta, 'clock', 'paused', 'lateness', 'point')
 local now = tick(meta[1])
 local bound = string.format('%.0f', now)
 local ready, delayed, oldest, next_due = 0, 0, -1, -1
@@ -50,6 +52,24 @@ local reply = {
 }
 for _, value in ipairs(redis.call('HGETALL', keys.meta)) do
   reply[#reply + 1] = value
+end
+
+local function add_history(field, value)
+  reply[#reply + 1] = 'history:' .. field
+  reply[#reply + 1] = value
+end
+
+-- Without a point, the history is that of a queue which a version without history has deleted. A key that another
+-- program has overwritten counts as empty.
+if meta[4] and has_points then
+  local fields = redis.pcall('HGETALL', keys.history)
+  for at = 1, #fields, 2 do
+    add_history(fields[at], fields[at + 1])
+  end
+elseif meta[4] then
+  local sums = redis.pcall('HMGET', keys.history, 'lateness', 'handling')
+  add_history('lateness', sums[1] or '0')
+  add_history('handling', sums[2] or '0')
 end
 -- @only group
 -- @include lib/stream_groups.lua

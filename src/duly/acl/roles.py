@@ -35,6 +35,7 @@ KINDS_OF: Final[Mapping[str, tuple[Kind, ...]]] = {
     "leave_group": _GROUP,
     "list": _ALL,
     "lock": _QUEUE,
+    "measure": _INBOX,
     "move": _INBOX,
     "occupied": _QUEUE,
     "once": _QUEUE,
@@ -119,7 +120,7 @@ _SCHEDULE_SCRIPTS: Final = ("schedule", "unschedule", "register", "unregister", 
 _LOCK_SCRIPTS: Final = ("lock", "unlock", "prolong", "wake_lock")
 _WORKER_SCRIPTS: Final = (
     "claim", "wake", "take_tokens", "occupied", "fire", "once", "beat", "depart", "tidy", "tidy_topic", "seek_group",
-    "leave_group",
+    "leave_group", "measure",
 )  # fmt: skip
 _INSPECTION_SCRIPTS: Final = (
     "stats", "get", "list", "pending", "foreign_pending", "topic_stats", "read_topic", "workers", "schedules", "audit",

@@ -12,6 +12,7 @@ from duly.memory import wire
 from duly.memory.calls import Kept
 from duly.memory.message import StoredMessage, flags_of
 from duly.memory.past import Past
+from duly.memory.points import note_minute
 from duly.memory.state import UNTIL_A_LEASE_ENDS, Keep, QueueState
 
 
@@ -46,6 +47,8 @@ def claim(queue: QueueState, args: list[bytes]) -> Kept:
 
 def carried_out(round_: "Round") -> Kept:
     """Execute a claim, and answer it."""
+    if round_.queue.is_used:
+        note_minute(round_.queue, round_.now)
     round_.reclaim_leases()
     round_.prepare()
     any_counts = round_.queue.with_counts > 0

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from duly._core.bounds import BYTES_PER_CALL
-from duly.memory import wire
+from duly.memory import points, wire
 from duly.memory.calls import ErrorReply
 from duly.memory.lanes import Parked
 from duly.memory.message import StoredMessage
@@ -135,7 +135,7 @@ def _cursor(queue: QueueState, state: str, id_: bytes, where: list[bytes]) -> _R
     return _Row(-message.priority if is_waiting else 0, queue.score_of(message), id_)
 
 
-def stats(queue: QueueState, _args: list[bytes]) -> list[Any]:
+def stats(queue: QueueState, args: list[bytes]) -> list[Any]:
     """Show sizes and counters, at one moment."""
     now = queue.tick()
     due = [(waiting, waiting.count_up_to(now)) for waiting in queue.all_waiting()]
@@ -148,7 +148,15 @@ def stats(queue: QueueState, _args: list[bytes]) -> list[Any]:
         queue.leased.score_at(0) if queue.leased else -1,
     ]
     counters = [text.encode() for name, value in queue.stats.items() for text in (name, str(value))]
-    return [now, *sizes, *edges, queue.paused or b"", queue.lateness, *counters]
+    return [
+        now,
+        *sizes,
+        *edges,
+        queue.paused or b"",
+        queue.lateness,
+        *counters,
+        *points.shown(queue, has_points=args[1] == b"1"),
+    ]
 
 
 def pending(queue: QueueState, args: list[bytes]) -> list[Any]:

@@ -11,6 +11,7 @@ from duly._core.codec import FLAG_KEY, FLAG_OWN_ID, FLAG_REPLACE, stamped
 from duly._core.replies import DUPLICATE, FULL, REPLACED
 from duly.memory.calls import Kept
 from duly.memory.message import Options, StoredMessage, flags_of, options_of, priority_of
+from duly.memory.points import note_minute, note_minute_of_send
 from duly.memory.state import QueueState
 
 _FIRST_CHECKED: Final = 4
@@ -58,6 +59,7 @@ def _incoming(args: list[bytes]) -> list[_Incoming]:
 def send(queue: QueueState, args: list[bytes]) -> Kept:
     """Store messages that need no check of the stored ones."""
     messages = _incoming(args[2:])
+    note_minute_of_send(queue, queue.tick(), int(args[0]))
     queue.is_keyed = queue.is_keyed or args[1] == b"1"
     _store(queue, queue.tick(), queue.ahead(), messages)
     queue.count("sent", len(messages))
@@ -301,6 +303,7 @@ def carry_out(plan: Plan) -> None:
     """Execute a plan."""
     queue, now, admission = plan.queue, plan.now, plan.admission
     _sweep(plan)
+    note_minute(queue, now)
     for message in plan.dropped:
         queue.leave_lane(message, now)
         queue.free_dedup(message)

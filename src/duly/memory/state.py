@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from duly._core.bounds import EXPIRED_PER_CALL, EXTRA_TRIMMED, LOOK_AGAIN_US, SCHEDULES_PER_CALL
 from duly._core.codec import Counts
@@ -27,6 +27,8 @@ class Keep:
 
 class QueueState:
     """A queue. A message is in exactly one place, and the passing of time moves nothing."""
+
+    has_history: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.server_us: int = 0
@@ -59,6 +61,10 @@ class QueueState:
         self.limited: int | None = None
         """Until when a rate keeps messages back, or 0 while leases must end first."""
         self.lateness = 0
+        self.history: dict[bytes, bytes] = {}
+        """Points by their places in the rings, and sums of times."""
+        self.point_ends: int | None = None
+        """When the minute of the last point ends."""
         self.schedules: dict[bytes, bytes] = {}
         self.next_runs: ScoredIds = ScoredIds()
         """When to check each schedule next. Paused ones are absent."""
@@ -75,7 +81,12 @@ class QueueState:
     @property
     def is_known(self) -> bool:
         """Whether the queue was used: something that outlives its messages is stored."""
-        return self.clock is not None or self.paused is not None or bool(self.stats)
+        return any(each is not None for each in (self.clock, self.paused, self.point_ends)) or bool(self.stats)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether something was ever sent: then claims take points."""
+        return self.clock is not None
 
     @property
     def priorities_in_use(self) -> list[int]:
@@ -194,6 +205,12 @@ class QueueState:
     def count_live(self) -> int:
         """Count the messages that wait, are parked or are leased, with or without a body."""
         return len(self.leased) + len(self.lanes) + sum(map(len, self.waiting.values()))
+
+    def backlog(self, now: int) -> tuple[int, int]:
+        """Count the due messages that wait, and return for how long the oldest has been due; -1: there is none."""
+        due = [(waiting, waiting.count_up_to(now)) for waiting in self.waiting.values()]
+        oldest = min((waiting.score_at(0) for waiting, count in due if count), default=None)
+        return sum(count for _, count in due) + len(self.lanes), -1 if oldest is None else max(now - oldest, 0)
 
     def add(self, message: StoredMessage, due: int) -> None:
         """Add a new message; it replaces one with the same id."""

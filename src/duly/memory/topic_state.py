@@ -13,6 +13,8 @@ from duly.memory.stream import BEGINNING, ConsumerGroup, Id, Stream, read_id
 class TopicState(QueueState):
     """A topic: its stream, and its delayed entries. Its counters are all that a server has in `meta`."""
 
+    has_history = False  # its groups have one each
+
     def clear(self) -> None:
         """Reset to a topic that was never used."""
         super().clear()
@@ -154,6 +156,17 @@ class GroupState(QueueState):
         """Return the first entry that the group has not read."""
         found = [] if self.consumers is None else self.topic.stream.behind(self.consumers.last, 1)
         return found[0].id if found else None
+
+    @property
+    def is_used(self) -> bool:
+        """Whether something was ever published."""
+        return super().is_used or self.topic.stream.is_there
+
+    def backlog(self, now: int) -> tuple[int, int]:
+        """Count the due messages that wait and the unread entries, and return the age of the oldest; -1: none."""
+        depth, age = super().backlog(now)
+        first = self.first_unread()
+        return depth + self.count_unread(), age if first is None else max(age, now - first[0] * 1000, 0)
 
     def count_unread(self) -> int:
         """Count the entries that the group has not read."""

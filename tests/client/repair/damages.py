@@ -32,6 +32,10 @@ def field(name: str, value: str) -> Damage:
     return lambda h: h.run("HSET", "meta", name, value)
 
 
+def of_history(name: str, value: str) -> Damage:
+    return lambda h: h.run("HSET", "history", name, value)
+
+
 def lane(key: str, mark: str, name: str) -> Damage:
     return lambda h: h.run("HSET", "lanes", key, mark + h.id(name))
 
@@ -237,6 +241,12 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "the clock is ahead forever": (field("clock", "9e18"), "a field of meta that cannot be read"),
     "the rate is not a number": (field("tat", "soon"), "a field of meta that cannot be read"),
     "a limit is not a number": (field("limited", "x"), "a field of meta that cannot be read"),
+    "the end of a minute is not a number": (field("point", "soon"), "a field of meta that cannot be read"),
+    "a point is nonsense": (of_history("m7", "x"), "a history that cannot be read"),
+    "a sum of times is nonsense": (of_history("lateness", "x"), "a history that cannot be read"),
+    "a point has no place": (of_history("m60", "1"), "a history that cannot be read"),
+    "the history has another type": (overwritten("history"), "a key of another type"),
+    "the history would never expire": (lambda h: h.run("PERSIST", "history"), "a key that would never expire"),
     "lateness is not a number": (field("lateness", "x"), "a field of meta that cannot be read"),
     "priorities are nonsense": (field("priorities", "x"), "a priority that no claim looks at"),
     # schedules

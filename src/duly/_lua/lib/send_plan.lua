@@ -13,6 +13,8 @@
 -- @include lib/place.lua
 -- @include lib/store.lua
 -- @include lib/dedup_windows.lua
+-- @include lib/points.lua
+-- @include lib/backlog.lua
 
 local DUPLICATE, FULL, REPLACED = 1, 2, 3
 local EXTRA_DROPPED = 100 -- in addition to the number added, so that a lowered bound is reached
@@ -341,9 +343,18 @@ local function store_accepted(plan)
   end
 end
 
+-- The first send of a minute takes a point of the history. Delayed publishes of a topic have no history.
+local function note_minute(plan)
+  local keys, ends = plan.keys, plan.meta.point
+  if is_point_due(ends, plan.now) and not string.find(keys.meta, '{@', 1, true) then
+    take_point(keys.history, keys.meta, plan.now, ends, backlog(keys, plan.now))
+  end
+end
+
 -- Carries out a plan. A full server refuses the first write.
 local function carry_out(plan)
   sweep(plan)
+  note_minute(plan)
   make_room(plan)
   if #plan.offsets > 0 then
     store_accepted(plan)

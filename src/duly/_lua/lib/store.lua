@@ -6,7 +6,7 @@
 -- @include lib/waiting.lua
 
 local function read_meta(key)
-  local stored = redis.call('HMGET', key, 'clock', 'paused', 'priorities', 'large', 'keyed', 'limited')
+  local stored = redis.call('HMGET', key, 'clock', 'paused', 'priorities', 'large', 'keyed', 'limited', 'point')
   return {
     clock = stored[1],
     paused = stored[2],
@@ -14,6 +14,7 @@ local function read_meta(key)
     large = stored[4],
     keyed = stored[5],
     limited = stored[6],
+    point = stored[7],
   }
 end
 

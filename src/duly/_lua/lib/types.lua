@@ -17,6 +17,7 @@ local TYPES = {
   ends = 'stream',
   wake = 'list',
   meta = 'hash',
+  history = 'hash',
 }
 
 local function is_type(key, wanted)

@@ -37,7 +37,7 @@ do
     'repairs',
   }
   local SIGNED = { 'corrected', 'bytes', 'dead_bytes', 'done_bytes' } -- another program may make them negative
-  local TIMES = { 'clock', 'lateness', 'tat', 'limited', 'slot', 'swept', 'trimmed_at' }
+  local TIMES = { 'clock', 'lateness', 'tat', 'limited', 'slot', 'swept', 'trimmed_at', 'point' }
   local MOST_DIGITS = 18 -- HINCRBY can add to these, and a double holds them nearly
 
   local function is_integer(text)

@@ -48,6 +48,7 @@ do
     'stream',
   }
   local ENDS_KEPT_MS = 60000 -- as in lib/ends.lua
+  local HISTORY_KEPT_MS = 691200000 -- as in lib/points.lua
 
   local function check_permanent(key)
     if redis.call('PTTL', key) >= 0 then
@@ -95,6 +96,7 @@ do
     end
     check_expiring(keys.awaited, ENDS_KEPT_MS)
     check_expiring(keys.ends, ENDS_KEPT_MS)
+    check_expiring(keys.history, HISTORY_KEPT_MS)
     check_expiring(keys.dedup, windows_needed_ms())
     check_expiring(keys.dedup_ends, windows_needed_ms())
     check_windows_share_expiry()
