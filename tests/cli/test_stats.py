@@ -118,3 +118,26 @@ def test_stats_accounts_for_every_sent_message(shell: Shell, app: duly.Duly) -> 
     kept = sum(int(row[name]) for name in ("READY", "DELAYED", "LEASED", "PARKED", "DEAD"))
     assert kept + 2 + 1 + 1 == 7
     assert dict(zip(head, plain, strict=False))["CANCELLED"] == "0"
+
+
+def test_since_shows_the_history_of_each_queue(shell: Shell, app: duly.Duly) -> None:
+    app.queue("orders").send_many(range(1200))
+    app.topic("events").group("archive").create()
+
+    shown = shell.ok("stats", "--since", "10m").lines
+    (orders,) = shell.ok("stats", "orders", "--since", "1h", "--json").json["queues"]
+
+    assert shown[0].strip() == "orders"
+    assert shown[1].split()[:3] == ["FROM", "SENT", "DELIVERED"]
+    assert sum(int(line.split()[2].replace(",", "")) for line in shown[2:-2]) == 1200
+    assert shown[-1] == "events/archive: no history yet"
+    assert sum(point["sent"] for point in orders["history"]) == 1200
+    assert len(orders["bounds"]) + 1 == len(orders["history"][0]["lateness"]["counts"])
+
+
+def test_since_is_a_minute_at_least_and_not_for_watch(shell: Shell) -> None:
+    too_short, with_watch = shell.run("stats", "--since", "5s"), shell.run("stats", "--since", "1h", "--watch")
+
+    assert (too_short.status, with_watch.status) == (2, 2)
+    assert "--since: '5s' must be a minute at least and a week at most" in too_short.err
+    assert "choose one of them" in with_watch.err

@@ -491,6 +491,27 @@ def progress(pair: Pair, a: Peer, b: Peer, name: str) -> None:
         pair.agree()
 
 
+def history(pair: Pair, a: Peer, b: Peer, name: str) -> None:
+    """A version without history sends, claims and deletes; the points of the other stay true, and end."""
+    sent = "sum(point.sent for point in box.stats(history='1h').history)"
+    for kind in ("queue", "group"):
+        pair.open(kind, f"{name}-{kind}")
+        for peer in (pair.new, a, b):
+            peer.run("store_all_forms()")
+            peer.run("claim()")
+            peer.run("settle('ack')")
+            pair.place.advance(61)
+        pair.new.run("claim()")
+        assert pair.new.run(sent) == pair.agree()["stats"]["sent"]
+        b.run("box.delete()")
+        assert pair.new.run("box.stats(history='1h').history") == []
+        left = pair.place.keys(f"@{name}-{kind}" if kind == "group" else f"{name}-{kind}")
+        assert all(expires > 0 for key, expires in left.items() if key.endswith("history"))
+        pair.new.run("store_all_forms()")
+        pair.new.run("claim()")
+        assert pair.new.run(sent) == pair.agree()["stats"]["sent"]
+
+
 SCENARIOS: Final[tuple[Scenario, ...]] = (
     dedup_values_and_ids,
     bounds,
@@ -520,4 +541,5 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     entries_that_are_trimmed,
     waking_of_a_group,
     progress,
+    history,
 )

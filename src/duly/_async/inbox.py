@@ -18,6 +18,7 @@ from duly._core import codec, ops, outgoing, patience, replies, settles, views
 from duly._core.call import Call
 from duly._core.explanation import explained
 from duly._core.handlers import Handler
+from duly._core.history import checked_span
 from duly._core.keys import QueueKeys
 from duly._core.spanning import check_target
 from duly._core.states import STATES, State
@@ -334,13 +335,17 @@ class AsyncInbox(ABC, Generic[BodyT]):
 
     # Inspecting
 
-    async def stats(self) -> Stats:
-        """Return the number of messages in each state, and the counters, as one atomic snapshot."""
-        return await self._stats_for("stats")
+    async def stats(self, *, history: str | Seconds | None = None) -> Stats:
+        """Return the number of messages in each state, and the counters, as one atomic snapshot.
 
-    async def _stats_for(self, asked: str) -> Stats:
+        `history` adds what happened: `"1h"` has a point per minute. The points of up to a day, `"24h"`, are ten minutes
+        long, and those of up to a week, `"7d"`, an hour.
+        """
+        return await self._stats_for("stats", None if history is None else checked_span(history))
+
+    async def _stats_for(self, asked: str, history: float | None = None) -> Stats:
         """Return the stats as a part of another call, which error texts name."""
-        return await self._link.run(ops.stats(self._keys).part_of(asked))
+        return await self._link.run(ops.stats(self._keys, history).part_of(asked))
 
     async def get(self, id: str) -> Message | None:  # noqa: A002
         """Return one message; None: it is unknown or finished."""

@@ -1,4 +1,4 @@
-"""`duly stats [--watch]`: counters of all queues."""
+"""`duly stats [--watch] [--since]`: counters of all queues, and their history."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,6 +16,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from duly._core.history import checked_span
 from duly._core.measures import size_text, span
 from duly._core.rates import Course, Rates, sparkline
 from duly._core.topology import Away
@@ -25,7 +27,7 @@ from duly.cli.parameters import Inboxes
 from duly.cli.session import PATIENCE, Inbox, Session
 from duly.cli.stop_signals import until_stopped
 from duly.errors import ServerError, Unavailable, UsageError
-from duly.message import Stats
+from duly.message import Histogram, HistoryPoint, Stats
 
 _SHORTEST_INTERVAL: Final = 0.1
 _FRAME_LINES: Final = 5
@@ -46,6 +48,10 @@ _SPARE: Final = (
 )
 
 Watch = Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C, with rates. In a pipe: a table each time.")]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="DURATION", help="Show the history instead: 10m, 1h, 24h, at most 7d."),
+]
 Interval = Annotated[str, typer.Option("--interval", metavar="DURATION", help="The interval of --watch.")]
 
 Found = Mapping[str, Stats]
@@ -53,11 +59,16 @@ Failed = dict[str, ServerError]
 Samples = Iterator[tuple[Found, Rates, Survey]]
 
 
-def stats(session: Session, queues: Inboxes = None, watch: Watch = False, interval: Interval = "1s") -> None:
+def stats(
+    session: Session, queues: Inboxes = None, watch: Watch = False, interval: Interval = "1s", since: Since = None
+) -> None:
     """Show the counters of each queue and of each group of a topic.
 
     Example: duly stats --watch
     """
+    if since is not None:
+        _show_history(session, queues, _history_of(since, is_watching=watch))
+        return
     seconds = values.duration(interval, "--interval")
     if seconds < _SHORTEST_INTERVAL:
         raise UsageError(f"--interval: {interval!r} is too short, the minimum is {span(_SHORTEST_INTERVAL)}")
@@ -72,7 +83,9 @@ def stats(session: Session, queues: Inboxes = None, watch: Watch = False, interv
         show(session, _samples(session, sources if queues else None, seconds))
 
 
-def _read_stats(sources: Iterable[Inbox], survey: Survey, failed: Failed | None = None) -> dict[str, Stats]:
+def _read_stats(
+    sources: Iterable[Inbox], survey: Survey, failed: Failed | None = None, history: float | None = None
+) -> dict[str, Stats]:
     """Read the counters of each source. A damaged source is recorded in `failed`, and the next follows.
 
     A source on a node that is away is left out.
@@ -80,7 +93,7 @@ def _read_stats(sources: Iterable[Inbox], survey: Survey, failed: Failed | None 
     found = {}
     for each in sources:
         try:
-            if (stats := survey.read(each, each.stats)) is not None:
+            if (stats := survey.read(each, partial(each.stats, history=history))) is not None:
                 found[each.label] = stats
         except Unavailable:
             raise
@@ -92,6 +105,8 @@ def _read_stats(sources: Iterable[Inbox], survey: Survey, failed: Failed | None 
 
 def _rows(found: Found, rates: Rates | None) -> list[dict[str, Any]]:
     rows = [{"name": name, "live": stats.live, **output.plain(stats)} for name, stats in found.items()]
+    for row in rows:
+        del row["history"]  # --since shows it
     if rates is not None:
         for row in rows:
             course = rates.of(row["name"])
@@ -116,11 +131,88 @@ def _show_once(session: Session, sources: Iterable[Inbox], survey: Survey) -> No
     failed: Failed = {}
     found = _read_stats(sources, survey, failed)
     session.show(_fields(found, None, survey), _counts_table(found))
+    _report_failed(session, survey, failed)
+
+
+def _report_failed(session: Session, survey: Survey, failed: Failed) -> None:
     for name, error in failed.items():
         session.note(f"{error}. Run `duly audit {shlex.quote(name)}` for details")
     session.exit_if_missing(survey)
     if failed:
         raise typer.Exit(1)
+
+
+# The history
+
+
+def _history_of(since: str, *, is_watching: bool) -> float:
+    if is_watching:
+        raise UsageError("--since shows the past, and --watch the present: choose one of them")
+    seconds = values.duration(since, "--since")
+    try:
+        return checked_span(seconds)
+    except UsageError:
+        raise UsageError(f"--since: {since!r} must be a minute at least and a week at most") from None
+
+
+_HISTORY: Final[dict[str, Align]] = {
+    "FROM": "left", "SENT": "right", "DELIVERED": "right", "ACKED": "right", "RETRIED": "right", "CRASHED": "right",
+    "DEAD": "right", "EXPIRED": "right", "DEPTH": "right", "OLDEST": "right", "LATE 95%": "right",
+    "HANDLING 95%": "right",
+}  # fmt: skip
+_HISTORY_SPARE: Final = ("EXPIRED", "CRASHED", "OLDEST", "HANDLING 95%", "LATE 95%", "RETRIED", "DELIVERED")
+
+
+def _show_history(session: Session, queues: Inboxes, seconds: float) -> None:
+    failed: Failed = {}
+    survey = session.survey()
+    found = _read_stats(session.inboxes(queues, survey), survey, failed, seconds)
+    fields = _fields(found, None, survey) | {"queues": [_history_row(name, each) for name, each in found.items()]}
+    session.show(fields, _history_view(found))
+    _report_failed(session, survey, failed)
+
+
+def _history_row(name: str, stats: Stats) -> dict[str, Any]:
+    return {"name": name, "bounds": Histogram.BOUNDS, "history": output.plain(stats.history)}
+
+
+def _history_view(found: Found) -> RenderableType:
+    parts: list[RenderableType] = []
+    for name, stats in found.items():
+        if not stats.history:
+            parts.append(Text(f"{output.visible(name)}: no history yet"))
+            continue
+        parts += [Text(output.visible(name), "bold"), _history_table(stats.history), Text("")]
+    return Group(*parts) if parts else Text("there are no queues yet: `duly send orders hello` creates one")
+
+
+def _history_table(history: Iterable[HistoryPoint]) -> output.Sheet:
+    return output.Sheet(_HISTORY, [_history_cells(point) for point in history], spare=_HISTORY_SPARE)
+
+
+def _history_cells(point: HistoryPoint) -> list[object]:
+    numbers = (point.sent, point.delivered, point.acked, point.retried, point.crashed)
+    dead = Text(f"{point.dead:,}", "bold red" if point.dead else "")
+    depth = "-" if point.depth is None else f"{point.depth:,}"
+    times = (_quantile(histogram) for histogram in (point.lateness, point.handling))
+    shown = (f"{each:,}" for each in numbers)
+    return [
+        output.clock_text(point.start)[:16],
+        *shown,
+        dead,
+        f"{point.expired:,}",
+        depth,
+        span(point.oldest_age),
+        *times,
+    ]
+
+
+def _quantile(histogram: Histogram) -> str:
+    """Show a bound that 95 of 100 times stay within."""
+    bound = histogram.quantile(0.95)
+    if bound is None:
+        return "-"
+    return f"> {span(Histogram.BOUNDS[-1])}" if bound == float("inf") else f"< {span(bound)}"
 
 
 _COUNTS: Final[dict[str, Align]] = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import select
 import sys
 import time
@@ -17,13 +16,11 @@ from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
+from duly._core.durations import read_duration
 from duly._core.naming import nearest
 from duly.errors import UsageError
 from duly.options import MAX_DELAY
 
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-_DURATION: Final = re.compile(rf"(?:{_PART.pattern})+")
 _CHUNK: Final = 1 << 20
 _LOOKS_LIKE_JSON: Final = ("{", "[", '"')
 _EPOCH_SECONDS: Final = (100_000_000, 100_000_000_000)
@@ -34,12 +31,10 @@ _Read = TypeVar("_Read")
 
 def duration(text: str, option: str) -> float:
     """Parse 500ms, 30s, 5m, 2h, 1d, 1h30m, or a number of seconds."""
-    written = text.strip().lower()
-    if _DURATION.fullmatch(written):
-        seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(written))
-    else:
+    seconds = read_duration(text)
+    if seconds is None:
         try:
-            seconds = float(written)
+            seconds = float(text)
         except ValueError:
             seconds = math.nan
     if not math.isfinite(seconds) or seconds < 0:

@@ -112,7 +112,7 @@ def _reattach_commands(scan: Scan, suspect: _Suspect) -> str:
 
 # Keys with unknown names, and queues that have lost the key by which they are found
 
-_DISPENSABLE: Final = frozenset({"wake", "dedup", "dedup_ends", "awaited", "ends"})
+_DISPENSABLE: Final = frozenset({"wake", "dedup", "dedup_ends", "awaited", "ends", "history"})
 """Keys that store no messages, and may outlive a queue for a while."""
 
 
@@ -176,7 +176,7 @@ def clocks_ahead(scan: Scan, server_us: int) -> Iterator[QueueClock]:
 
 # Expiry
 
-_KEPT_MS: Final = {"call": 3_600_000, "awaited": 60_000, "ends": 60_000}
+_KEPT_MS: Final = {"call": 3_600_000, "awaited": 60_000, "ends": 60_000, "history": 8 * 86_400_000}
 """Keys that expire, by the first part of their names, with their longest expiry in milliseconds."""
 _WINDOWS: Final = ("dedup", "dedup_ends")
 """Keys that expire with the last window of deduplication."""
@@ -215,7 +215,7 @@ def expiring(scan: Scan) -> Iterator[bytes]:
 # Sizes
 
 _SAMPLES: Final = 5
-_SMALL: Final = ("wake", "ends")
+_SMALL: Final = ("wake", "ends", "history")
 
 
 def sizes(scan: Scan) -> Iterator[BigKey]:

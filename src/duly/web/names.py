@@ -14,6 +14,7 @@ from duly import AsyncDuly, AsyncGroup, AsyncQueue, AsyncTopic, Keep
 from duly import _port as port
 from duly._port import Inbox, nearest
 from duly.errors import DulyError, Unavailable
+from duly.message import Histogram
 from duly.web.cache import Cached
 
 _TTL: Final = 3.0
@@ -152,4 +153,5 @@ class Names:
 
 def _has_counts(stats: Any) -> bool:
     """Return whether any counter is not zero."""
-    return any(getattr(stats, each.name) for each in dataclasses.fields(stats))
+    values = (getattr(stats, each.name) for each in dataclasses.fields(stats))
+    return any(value for value in values if not isinstance(value, Histogram))
