@@ -29,7 +29,7 @@ from duly._core.keys import RegistryKeys
 from duly._core.registry import Info, written_info
 from duly._core.states import STATES
 from duly._core.topic_ops import GroupRow
-from duly.message import GroupInfo, Stats, TopicStats, WorkerInfo
+from duly.message import GroupInfo, Histogram, Stats, TopicStats, WorkerInfo
 from duly.web import create_app, metrics
 from duly.web.metrics import definitions
 from duly.web.metrics import scrape as scraping
@@ -266,9 +266,12 @@ NOT_AS_A_NUMBER = {
 
 
 def numbered(kind: Any, first: int = 1000) -> Any:
-    """Create an object with a different number in every field."""
+    """Create an object with a different number in every field, and without times."""
     fields = [each.name for each in dataclasses.fields(kind)]
-    return kind(**dict(zip(fields, range(first, first + len(fields)), strict=True)))
+    numbers: dict[str, Any] = dict(zip(fields, range(first, first + len(fields)), strict=True))
+    if kind is Stats:
+        numbers |= {"lateness_times": Histogram.empty(), "handling_times": Histogram.empty(), "history": ()}
+    return kind(**numbers)
 
 
 def of_scrape(scrape: Scrape) -> Scraped:
@@ -293,6 +296,24 @@ def test_every_field_is_exported_or_listed_with_the_reason() -> None:
     )
 
     assert missing_fields(scrape, stats, topic, info) == list(NOT_AS_A_NUMBER)
+
+
+async def test_times_of_workers_are_histograms(app: AsyncDuly) -> None:
+    """new-3."""
+    orders = app.queue("orders")
+    await orders.send("x")
+    await app.queue("quiet").send("x")
+    await app._link.run(ops.measure(orders._keys, "2500,1,2", "90,4"))
+
+    samples = await run_scrape(app)
+
+    lateness = "duly_delivery_lateness_seconds"
+    assert samples(f"{lateness}_bucket", queue="orders", le="0.001") == 1
+    assert samples(f"{lateness}_bucket", queue="orders", le="0.005") == 3
+    assert samples(f"{lateness}_bucket", queue="orders", le="+Inf") == 3
+    assert (samples(f"{lateness}_count", queue="orders"), samples(f"{lateness}_sum", queue="orders")) == (3, 0.0025)
+    assert samples("duly_handling_seconds_count", queue="orders") == 4
+    assert samples("duly_handling_seconds_count", queue="quiet") is None
 
 
 def test_metric_names_follow_the_conventions() -> None:

@@ -131,7 +131,7 @@ def sums_of(fields: Mapping[bytes, bytes], name: str) -> Sums:
 
 
 def samples(fields: Mapping[bytes, bytes], now: Sample) -> list[Sample]:
-    """Read all points from the reply to stats, the oldest first. `now` is the last."""
+    """Read the points of a ring from the reply to stats, the oldest first. `now` is the last."""
     points = (read_sample(value) for name, value in fields.items() if _is_place(name))
     earlier = {sample.minute: sample for sample in points if sample is not None and sample.at <= now.at}
     return [*(earlier[minute] for minute in sorted(earlier)), now]

@@ -11,6 +11,7 @@ from duly._core import codec, registry, replies, views
 from duly._core import schedules as scheduling
 from duly._core.call import Call
 from duly._core.effects import Effect
+from duly._core.history import ring_of
 from duly._core.keys import EVERY_PRIORITY, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys, TopicKeys
 from duly._core.outgoing import Outgoing, microseconds
 from duly._core.resp import Arg
@@ -359,19 +360,21 @@ def _order(*, newest: bool) -> str:
 
 def stats(keys: QueueKeys, history: float | None = None) -> Call[Stats]:
     """Return sizes and counters; and, if asked for, the history of the last seconds."""
-    decode = views.stats if history is None else views.stats_since(history)
-    return Call(keys.script("stats"), keys, [EVERY_PRIORITY, int(history is not None)], decode)
+    if history is None:
+        return Call(keys.script("stats"), keys, [EVERY_PRIORITY, ""], views.stats)
+    ring = ring_of(history)
+    return Call(keys.script("stats"), keys, [EVERY_PRIORITY, ring.name], views.stats_since(history))
 
 
 def accounts(keys: QueueKeys) -> Call[views.Accounts]:
     """Return the numbers that an audit compares."""
     decode = views.accounts_of_topic if keys.kind == "topic" else views.accounts
-    return Call(keys.script("stats"), keys, [EVERY_PRIORITY, 0], decode).part_of("audit")
+    return Call(keys.script("stats"), keys, [EVERY_PRIORITY, ""], decode).part_of("audit")
 
 
 def fed(keys: QueueKeys) -> Call[str | None]:
     """Return the largest id of an entry that a group has ever read, if it is known."""
-    return Call(keys.script("stats"), keys, [EVERY_PRIORITY, 0], views.fed)
+    return Call(keys.script("stats"), keys, [EVERY_PRIORITY, ""], views.fed)
 
 
 def pending(keys: QueueKeys, offset: int, limit: int) -> Call[list[PendingMessage]]:

@@ -2,8 +2,8 @@
 stats -- return sizes and counters at one moment.
 
 KEYS     msgs, leased, parked, dead, done, meta, history, waiting*
-ARGV     digits     text
-         has_points  flag    1: with the points of the history | 0: only the sums of lateness and handling times
+ARGV     digits  text
+         ring    text    m, t, h: with the points of this ring of the history | '': only with sums of times
 RETURNS  { now, ready, delayed, leased, parked, dead, done, oldest, next, deadline, paused, lateness, name, value ... }
          oldest    due time of the oldest ready message, or time of the first unread entry, or -1; next: due time of the
                    next delayed message, or -1
@@ -61,15 +61,18 @@ end
 
 -- Without a point, the history is that of a queue which a version without history has deleted. A key that another
 -- program has overwritten counts as empty.
-if meta[4] and has_points then
-  local fields = redis.pcall('HGETALL', keys.history)
-  for at = 1, #fields, 2 do
-    add_history(fields[at], fields[at + 1])
+local RING_SIZES = { m = 60, t = 144, h = 168 } -- as in lib/points.lua
+if meta[4] then
+  local places = { 'lateness', 'handling' }
+  for at = 0, (RING_SIZES[ring] or 0) - 1 do
+    places[#places + 1] = ring .. at
   end
-elseif meta[4] then
-  local sums = redis.pcall('HMGET', keys.history, 'lateness', 'handling')
-  add_history('lateness', sums[1] or '0')
-  add_history('handling', sums[2] or '0')
+  local found = redis.pcall('HMGET', keys.history, unpack(places))
+  for i, place in ipairs(places) do
+    if found[i] then
+      add_history(place, found[i])
+    end
+  end
 end
 -- @only group
 -- @include lib/stream_groups.lua

@@ -155,7 +155,7 @@ def stats(queue: QueueState, args: list[bytes]) -> list[Any]:
         queue.paused or b"",
         queue.lateness,
         *counters,
-        *points.shown(queue, has_points=args[1] == b"1"),
+        *points.shown(queue, args[1]),
     ]
 
 

@@ -64,10 +64,9 @@ def _numbers(text: bytes) -> Sequence[int]:
     return [int(number) for number in text.split(b",") if number]
 
 
-def shown(queue: QueueState, *, has_points: bool) -> list[bytes]:
-    """Return the history as `stats` shows it: names and values in turn."""
+def shown(queue: QueueState, ring: bytes) -> list[bytes]:
+    """Return the sums and the points of a ring as `stats` shows them: names and values in turn."""
     if queue.point_ends is None:
         return []
-    if has_points:
-        return [text for name, value in queue.history.items() for text in (b"history:" + name, value)]
-    return [text for name in _SUMS for text in (b"history:" + name, queue.history.get(name, b"0"))]
+    places = [name for name in queue.history if name in _SUMS or (ring and name[:1] == ring)]
+    return [text for name in places for text in (b"history:" + name, queue.history[name])]

@@ -107,16 +107,19 @@ class AsyncRunner:
         self._slots.append(slot)
 
     async def _serve(self, slot: Slot) -> None:
-        waiting, lease_validity = self._waiting, self._invoker.runtime.lease_validity
+        runtime = self._invoker.runtime
+        waiting, lease_validity, times = self._waiting, runtime.lease_validity, runtime.times
         while True:
             now = time.monotonic()
             slice_ends = now + _SLICE
             while waiting:
-                slot.item = waiting.popleft()
+                slot.item, started = waiting.popleft(), now
                 await self._handle(slot, slot.item, is_valid=now < lease_validity.until)
                 now = time.monotonic()
+                times.add_handling(now - started)
                 if now > slice_ends:
                     await self._pause()
+                    now = time.monotonic()
                     slice_ends = now + _SLICE
             await self._rest(slot)
 

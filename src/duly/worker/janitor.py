@@ -5,6 +5,7 @@ only for each other.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -35,6 +36,9 @@ _FORGET_AFTER: Final = 60.0
 _CHECK_EVERY: Final = 60.0
 """Seconds between two checks whether the server may evict keys: its configuration can change."""
 
+_REPORT_EVERY: Final = 15.0
+"""Seconds between two reports of the times of a queue to its history."""
+
 _TIDY_EVERY: Final = 60.0
 _TIDY_STEPS: Final = 20
 """Steps per queue or topic and round. The next round continues."""
@@ -51,6 +55,7 @@ class Janitor:
     ) -> None:
         """Take the queues of this worker, and all groups that have handlers, even if other workers serve them."""
         self._runtimes = runtimes
+        self._by_name = {runtime.name: runtime for runtime in runtimes}
         self._link: Any = runtimes[0].source.link
         self._lanes = self._new_lanes()
         self._keys = RegistryKeys(namespace)
@@ -61,6 +66,7 @@ class Janitor:
         now = time.monotonic()
         self._tidy_calls = _tidy_calls(runtimes)
         self._missing_groups = {group.label: group for group in groups}
+        self._report_at = now + _REPORT_EVERY
         self._check_server_at = now + _CHECK_EVERY
         self._create_groups_at = now if self._link.is_spread else now + _TIDY_EVERY
         """When to create the missing groups, or to try again."""
@@ -83,6 +89,10 @@ class Janitor:
     async def _begin_chores(self, now: float) -> None:
         """Begin the chores that are due. On one server, this returns when they have ended."""
         await self._begin(self._keys, self._send_heartbeat)
+        if self._report_at <= now:
+            self._report_at = now + _REPORT_EVERY
+            for runtime in [each for each in self._runtimes if each.times.has_any]:
+                await self._begin(runtime.source.keys, self._report_times, runtime.name)
         for name in [name for name, due in self._tidy_at.items() if due <= now]:
             self._tidy_at[name] = time.monotonic() + _TIDY_EVERY
             await self._begin(self._tidy_calls[name].keys, self._tidy, name)
@@ -142,6 +152,8 @@ class Janitor:
         lanes = self._new_lanes()
         await lanes.run(self._link.node_of(self._keys), self._leave_registry, self._keys)
         for runtime in self._runtimes:
+            if runtime.times.has_any:
+                await lanes.run(runtime.source.node, self._report_last_times, runtime)
             if isinstance(runtime.queue, AsyncGroup):
                 await lanes.run(runtime.source.node, self._leave_group, runtime.queue)
         await lanes.join()
@@ -149,6 +161,10 @@ class Janitor:
     async def _leave_registry(self, keys: RegistryKeys) -> None:
         async with self._registry_lock:
             await self._link.run_now(ops.depart(keys, self._link.consumer))
+
+    async def _report_last_times(self, runtime: QueueRuntime) -> None:
+        with contextlib.suppress(DulyError):
+            await self._link.run_now(self._times_call(runtime))
 
     async def _leave_group(self, group: AsyncGroup) -> None:
         await self._link.run_now(topic_ops.leave_group(group._keys, self._link.consumer))
@@ -170,6 +186,13 @@ class Janitor:
         async with self._registry_lock:
             if not self._has_departed:
                 await self._link.run_on(ops.beat(self._keys, self._link.consumer, written_info(info), _FORGET_AFTER))
+
+    async def _report_times(self, name: str) -> None:
+        """Add the times of a queue to its history. They are lost if the call fails: a repeat could count them twice."""
+        await self._link.run_on(self._times_call(self._by_name[name]))
+
+    def _times_call(self, runtime: QueueRuntime) -> Call[bool]:
+        return ops.measure(runtime.source.keys, *runtime.times.take())
 
     async def _tidy(self, name: str) -> None:
         """Remove expired messages and records, in bounded steps."""

@@ -3,6 +3,7 @@
 import time
 
 from duly._async.delivery import AsyncDelivery
+from duly._async.group import AsyncGroup
 from duly._async.inbox import AsyncInbox
 from duly._core import codec, replies
 from duly._core.handlers import Handler, TaskDefinition, TaskSet
@@ -14,6 +15,7 @@ from duly.options import QueueOptions, checked_positive_seconds
 from duly.worker.handler_pace import HandlerPace
 from duly.worker.lease_validity import LeaseValidity
 from duly.worker.source import AnyDelivery, Source
+from duly.worker.times import Times
 
 
 class QueueRuntime:
@@ -53,6 +55,9 @@ class QueueRuntime:
         """Messages settled since the worker started."""
         self.started: dict[AnyDelivery, float] = {}
         """When handlers started. Only with `max_runtime`."""
+
+        self.times: Times = Times(is_group=isinstance(queue, AsyncGroup))
+        """Lateness and handling times for the history."""
 
         now = time.monotonic()
         self.pace: HandlerPace = HandlerPace(now)
@@ -96,6 +101,7 @@ class QueueRuntime:
     def take(self, claimed: Claimed) -> list[AnyDelivery]:
         """Make deliveries of claimed messages, and hold them."""
         rows = zip(claimed.ids, claimed.records, claimed.counts, strict=True)
+        self.times.add_claimed(claimed)
         fence, queue, sync_queue = claimed.fence, self.queue, self.sync_queue
         deliveries: list[AnyDelivery]
         if self.is_mixed:

@@ -34,7 +34,7 @@ class ThreadRunner:
         self._threads: list[threading.Thread] = []
         self._unfinished: set[Item] = set()
         """Items that were added and have no conclusion. Only the event loop uses it."""
-        self._concluded: deque[tuple[Item, Conclusion]] = deque()
+        self._concluded: deque[tuple[Item, Conclusion, float]] = deque()
         self._is_loop_notified = False
         self._timers: dict[Item, asyncio.TimerHandle] = {}
         """The ends of timeouts. Only the event loop uses it."""
@@ -104,7 +104,9 @@ class ThreadRunner:
     def _serve(self) -> None:
         get, conclude = self._inbox.get, self._concluded.append
         while (item := get()) is not _STOP:
-            conclude((item, self.handle(item, self._limit)))
+            started = time.monotonic()
+            conclusion = self.handle(item, self._limit)
+            conclude((item, conclusion, time.monotonic() - started))
             if not self._is_loop_notified:
                 self._is_loop_notified = True
                 self._notify_loop()
@@ -116,8 +118,10 @@ class ThreadRunner:
     def _collect(self) -> None:
         self._is_loop_notified = False  # before the loop below: a later conclusion notifies again
         concluded, settle, unfinished = self._concluded, self._invoker.settle, self._unfinished
+        times = self._invoker.runtime.times
         while concluded:
-            item, conclusion = concluded.popleft()
+            item, conclusion, seconds = concluded.popleft()
+            times.add_handling(seconds)
             if self._timers and (timer := self._timers.pop(item, None)) is not None:
                 timer.cancel()
             if item in unfinished:  # otherwise it was released, or has exceeded its timeout

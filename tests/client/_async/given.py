@@ -96,7 +96,16 @@ async def seen(queue: AsyncInbox, id: str) -> Message:  # noqa: A002
 async def counted(queue: AsyncInbox) -> dict[str, Any]:
     """Return the counts that are not zero, without those that change with time."""
     stats = asdict(await queue.stats())
-    moving = ("oldest_age", "lateness", "next_due_in", "bytes", "dead_bytes", "done_bytes")
+    moving = (
+        "oldest_age",
+        "lateness",
+        "next_due_in",
+        "bytes",
+        "dead_bytes",
+        "done_bytes",
+        "lateness_times",
+        "handling_times",
+    )
     return {name: value for name, value in stats.items() if value and name not in moving}
 
 

@@ -92,7 +92,16 @@ def seen(queue: Inbox, id: str) -> Message:  # noqa: A002
 def counted(queue: Inbox) -> dict[str, Any]:
     """Return the counts that are not zero, without those that change with time."""
     stats = asdict(queue.stats())
-    moving = ("oldest_age", "lateness", "next_due_in", "bytes", "dead_bytes", "done_bytes")
+    moving = (
+        "oldest_age",
+        "lateness",
+        "next_due_in",
+        "bytes",
+        "dead_bytes",
+        "done_bytes",
+        "lateness_times",
+        "handling_times",
+    )
     return {name: value for name, value in stats.items() if value and name not in moving}
 
 

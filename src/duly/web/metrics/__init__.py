@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Final
+from itertools import accumulate
+from typing import Any, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
@@ -18,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from duly.message import Histogram
 from duly.web.cache import Cached
 from duly.web.metrics.definitions import METRICS, Metric
 from duly.web.metrics.scrape import Scrape, run_scrape
@@ -72,18 +74,35 @@ class _Families(Collector):
     def __init__(self, scrape: Scrape) -> None:
         self._scrape = scrape
 
-    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+    def collect(self) -> Iterable[_Family]:
         """Create a metric family for each row of the table."""
         return map(self._family, METRICS)
 
-    def _family(self, metric: Metric) -> GaugeMetricFamily | CounterMetricFamily:
-        kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-        family = kind(metric.name, metric.description, labels=metric.labels)
+    def _family(self, metric: Metric) -> _Family:
+        family: _Family = _FAMILIES[metric.kind](metric.name, metric.description, labels=metric.labels)
         # Two shortened names may be equal, and Prometheus rejects a scrape with a repeated sample.
         samples = {tuple(map(_shortened, labels)): number for labels, number in metric.samples(self._scrape)}
+        add: Any = family.add_metric
         for labels, number in samples.items():
-            family.add_metric(labels, number)
+            if isinstance(number, Histogram):
+                add(labels, _buckets(number), number.total)
+            else:
+                add(labels, number)
         return family
+
+
+_Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
+_FAMILIES: Final[dict[str, Callable[..., Any]]] = {
+    "gauge": GaugeMetricFamily,
+    "counter": CounterMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """Return the bounds and the number of times up to each."""
+    bounds = (*map(str, map(float, Histogram.BOUNDS)), "+Inf")
+    return list(zip(bounds, accumulate(histogram.counts), strict=True))
 
 
 def _shortened(text: str) -> str:

@@ -11,11 +11,12 @@ from typing import Any, Final, Literal
 
 import duly
 from duly._port import NUMBERS, STATES
-from duly.message import Counted, Schedule, Stats
+from duly.message import Counted, Histogram, Schedule, Stats
 from duly.web.metrics.scrape import MAX_ITEMS, Scrape
 
 Sample = tuple[tuple[str, ...], float]
 """The values of the labels, and the sample."""
+HistogramSample = tuple[tuple[str, ...], Histogram]
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,10 @@ class Metric:
     """One row of the table."""
 
     name: str
-    kind: Literal["gauge", "counter"]
+    kind: Literal["gauge", "counter", "histogram"]
     labels: tuple[str, ...]
     description: str
-    samples: Callable[[Scrape], Iterable[Sample]]
+    samples: Callable[[Scrape], Iterable[Sample | HistogramSample]]
 
 
 def _gauge(
@@ -39,6 +40,15 @@ def _counter(
     name: str, labels: tuple[str, ...], description: str, samples: Callable[[Scrape], Iterable[Sample]]
 ) -> Metric:
     return Metric(f"duly_{name}_total", "counter", labels, description, samples)
+
+
+def _histogram(name: str, description: str, of: Callable[[Stats], Histogram]) -> Metric:
+    """Make a histogram of each queue and group for which workers have reported times."""
+
+    def samples(scrape: Scrape) -> Iterable[HistogramSample]:
+        return (((name,), found) for name, stats in scrape.queues.items() if (found := of(stats)).count)
+
+    return Metric(f"duly_{name}", "histogram", ("queue",), description, samples)
 
 
 def _one(number: Callable[[Scrape], float | None]) -> Callable[[Scrape], Iterable[Sample]]:
@@ -168,6 +178,16 @@ METRICS: Final[tuple[Metric, ...]] = (
         _QUEUE,
         "How late the most overdue message of the last claim was.",
         _of_queues(attrgetter("lateness")),
+    ),
+    _histogram(
+        "delivery_lateness_seconds",
+        "Time from the due time of a message to its delivery to a worker.",
+        attrgetter("lateness_times"),
+    ),
+    _histogram(
+        "handling_seconds",
+        "Time that handlers of workers took.",
+        attrgetter("handling_times"),
     ),
     _gauge(
         "next_due_seconds",
