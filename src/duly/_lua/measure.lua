@@ -1,8 +1,8 @@
 --[[
 measure -- add lateness and handling times that a worker has collected to the history of a queue.
 
-A worker calls it every 15 s, if it has claimed or handled messages since the last call. A queue without points has none: it
-was deleted, or no version that knows the history has used it.
+A worker calls it every 15 s, if it has claimed or handled messages since the last call. A queue without points has no
+history: it was deleted, or no version that knows the history has used it.
 
 KEYS     call, parked, meta, history, waiting*
 ARGV     sequence  text

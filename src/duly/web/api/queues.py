@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from duly import AsyncGroup
 from duly._port import AsyncSurvey
 from duly.errors import DulyError, Unavailable, UsageError
+from duly.message import Histogram
 from duly.web.api import requests, responses
 from duly.web.api.operation import ApiCall, Operation
 from duly.web.bounded_gather import bounded_gather
@@ -51,6 +52,13 @@ async def _show(call: ApiCall) -> responses.InboxShown:
     leases = await call.site.snapshots.leases.of(inbox)
     consumers = None if leases.pending is None else leases.pending.consumers
     return responses.InboxShown(inbox.label, leases.stats, responses.Holders(leases.total, consumers))
+
+
+async def _history(call: ApiCall) -> responses.HistoryShown:
+    inbox, since = await call.inbox(), call.query.since
+    seconds: str | float = float(since) if since.isdecimal() else since
+    stats = await inbox.stats(history=seconds)
+    return responses.HistoryShown(inbox.label, Histogram.BOUNDS, stats.history)
 
 
 async def _pending(call: ApiCall) -> responses.PendingShown:
@@ -112,6 +120,16 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         needs="viewer",
         handle=_show,
         answer=responses.InboxShown,
+    ),
+    Operation(
+        method="GET",
+        path="{inbox}/history",
+        name="history",
+        summary="Return the history: what happened in each minute, ten minutes or hour, the oldest first.",
+        needs="viewer",
+        handle=_history,
+        query=requests.HistoryOf,
+        answer=responses.HistoryShown,
     ),
     Operation(
         method="GET",

@@ -75,6 +75,12 @@ class Stream(Given):
     interval: Annotated[float, Meta(ge=1, le=60)] = 2.0
 
 
+class HistoryOf(Given):
+    """How much history: a minute at least, a week at most. `10m`, `24h` or seconds."""
+
+    since: str = "1h"
+
+
 class PendingOf(Given):
     """Which consumer, and how many leases to list."""
 

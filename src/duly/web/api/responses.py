@@ -260,6 +260,14 @@ class InboxShown(Struct):
     pending: Holders
 
 
+class HistoryShown(Struct):
+    """The history of a queue or group, the oldest interval first. `bounds` are those of the buckets, in seconds."""
+
+    name: str
+    bounds: Sequence[float]
+    history: Sequence[views.HistoryPoint]
+
+
 class TopicShown(Struct):
     """A topic with its statistics and groups. They are null, and `error` is set, if its data are damaged."""
 

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 
 from duly._port import size_text, span
 from duly.web.access import Role, sees_payloads
-from duly.web.pages import text, trends
+from duly.web.pages import charts, text, trends
 from duly.web.sessions import root_path_of
 from duly.web.site import Site
 
@@ -99,6 +99,7 @@ def _environment() -> jinja2.Environment:
     }  # fmt: skip
     environment.filters.update(filters)
     environment.globals.update(trend_axis=trends.axis(), trend_minutes=trends.MINUTES)
+    environment.globals.update(history_spans=charts.SPANS, chart_width=charts.WIDTH, chart_height=charts.HEIGHT)
     return environment
 
 

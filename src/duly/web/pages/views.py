@@ -12,12 +12,15 @@ from starlette.responses import RedirectResponse, Response
 
 from duly import AsyncGroup
 from duly._port import LIVE, NUMBERS, STATES, Inbox, server_address
-from duly.message import Message
+from duly.errors import ServerError
+from duly.message import HistoryPoint, Message
 from duly.web.access import sees_payloads
 from duly.web.bounded_gather import bounded_gather
+from duly.web.cache import CachedByKey
 from duly.web.names import message_not_found
 from duly.web.opaque import decode_cursor, encode_cursor
 from duly.web.overview import OverviewCache
+from duly.web.pages.charts import SPANS, Chart, charts_of, total
 from duly.web.pages.renderer import path_of, render
 from duly.web.pages.text import explanation_for_page
 from duly.web.pages.trends import RateHistory
@@ -35,6 +38,7 @@ class OverviewPage:
     def __init__(self, site: Site) -> None:
         self._app = site.app
         self._overviews = OverviewCache(site.names)
+        self._charts = CachedByKey(self._draw)
 
     async def __call__(self, request: Request) -> Response:
         """Show one page of queues, and the totals."""
@@ -51,7 +55,21 @@ class OverviewPage:
         return render(
             request, "overview.html", overview=overview, labels=shown, begin=begin, more=more, topics=topics,
             server=server, rates=self._overviews.rates, query=query,
+            charts=await self._charts.get(history_span(request)), history_span=history_span(request), drawn=ROWS,
         )  # fmt: skip
+
+    async def _draw(self, span: str) -> list[Chart]:
+        """Draw the sum of the histories of all queues and groups, up to a number."""
+        overview = await self._overviews.get()
+        readable = [inbox for label, inbox in overview.inboxes.items() if label in overview.stats]
+
+        async def history_of(inbox: Inbox) -> Sequence[HistoryPoint]:
+            try:
+                return (await inbox.stats(history=span)).history
+            except ServerError:  # damaged since
+                return ()
+
+        return charts_of(total(await bounded_gather(readable[:ROWS], history_of)))
 
 
 def redirect_to_inbox(request: Request, label: str) -> Response:
@@ -82,10 +100,18 @@ class InboxPage:
         page = await list_messages(place.inbox, params.get("state") or "ready", params.get("after") or None)
         leases = await site_of(request).snapshots.leases.of(place.inbox)
         rates = self._history.add(place.inbox.label, leases.stats)
+        span = history_span(request)
+        history = (await place.inbox.stats(history=span)).history
         return render(
             request, "inbox.html", place=place, page=page, leases=leases, rates=rates, states=STATES,
-            final_states=FINAL_STATES, counters=_COUNTERS,
+            final_states=FINAL_STATES, counters=_COUNTERS, charts=charts_of(history), history_span=span,
         )  # fmt: skip
+
+
+def history_span(request: Request) -> str:
+    """Return how much history the URL asks for."""
+    asked = request.query_params.get("history", "")
+    return asked if asked in SPANS else next(iter(SPANS))
 
 
 async def message(request: Request) -> Response:

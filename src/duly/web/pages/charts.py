@@ -1,0 +1,187 @@
+"""Charts of the history of a queue or group, or of all of them, as SVG paths with axes."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from duly._port import span
+from duly.message import Histogram, HistoryPoint
+
+SPANS: Final = {"1h": "an hour", "24h": "a day", "7d": "a week"}
+"""The histories that a page can show."""
+
+WIDTH, HEIGHT = 480, 150
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 10, 8, 22
+_X_TICKS: Final = 6
+_Y_TICKS: Final = 4
+_STEPS: Final = (1, 2, 5)
+_DAY: Final = 86_400
+
+Values = Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart. Intervals without a value are gaps."""
+
+    name: str
+    style: str
+    path: str
+    last: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The lines and ticks of one chart, in the units of its SVG."""
+
+    title: str
+    lines: Sequence[Line]
+    across: Sequence[tuple[float, str]]
+    """Ticks of the time axis: position and text."""
+    upwards: Sequence[tuple[float, str]]
+    """Ticks of the other axis."""
+
+    @property
+    def axes(self) -> str:
+        """The path of both axes, with a line for each tick."""
+        ticks = (f"M{x:.1f} {HEIGHT - _BOTTOM}v4" for x, _ in self.across)
+        grid = (f"M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}" for y, _ in self.upwards)
+        return f"M{_LEFT} {_TOP}V{HEIGHT - _BOTTOM}" + "".join(grid) + "".join(ticks)
+
+
+def charts_of(history: Sequence[HistoryPoint]) -> list[Chart]:
+    """Draw a history. The last interval is not over yet, so its counts are left out."""
+    if not history:
+        return []
+    whole = [*history[:-1], None]
+    seconds = (history[0].end - history[0].start).total_seconds()
+
+    def rates(count: Callable[[HistoryPoint], int]) -> Values:
+        return [None if point is None else count(point) * 60 / seconds for point in whole]
+
+    failures = rates(lambda point: point.retried + point.crashed + point.dead)
+    return [
+        _chart(
+            "Messages per minute",
+            history,
+            {"sent": rates(lambda point: point.sent), "acked": rates(lambda point: point.acked), "failed": failures},
+            _number,
+        ),
+        _chart("Backlog", history, {"due and waiting": [point.depth for point in history]}, _number),
+        _chart("Age of the oldest message", history, {"oldest": [point.oldest_age for point in history]}, span),
+        _chart(
+            "Time that 95% stay within",
+            history,
+            {
+                "lateness": [_quantile(point.lateness) for point in history],
+                "handling": [_quantile(point.handling) for point in history],
+            },
+            span,
+        ),
+    ]
+
+
+def total(histories: Iterable[Sequence[HistoryPoint]]) -> list[HistoryPoint]:
+    """Add up the histories of several queues. The age is that of the oldest message of all."""
+    by_start: defaultdict[datetime, list[HistoryPoint]] = defaultdict(list)
+    for history in histories:
+        for point in history:
+            by_start[point.start].append(point)
+    return [_sum(by_start[start]) for start in sorted(by_start)]
+
+
+def _sum(points: Sequence[HistoryPoint]) -> HistoryPoint:
+    counts = ("sent", "delivered", "acked", "retried", "crashed", "dead", "expired")
+    depths = [point.depth for point in points if point.depth is not None]
+    ages = [point.oldest_age for point in points if point.oldest_age is not None]
+    return HistoryPoint(
+        points[0].start,
+        points[0].end,
+        **{name: sum(getattr(point, name) for point in points) for name in counts},
+        depth=sum(depths) if depths else None,
+        oldest_age=max(ages, default=None),
+        lateness=_merged(point.lateness for point in points),
+        handling=_merged(point.handling for point in points),
+    )
+
+
+def _merged(histograms: Iterable[Histogram]) -> Histogram:
+    found = list(histograms)
+    counts = zip(*(each.counts for each in found), strict=True)
+    return Histogram(tuple(map(sum, counts)), sum(each.total for each in found))
+
+
+def _quantile(histogram: Histogram) -> float | None:
+    bound = histogram.quantile(0.95)
+    return bound if bound is None or math.isfinite(bound) else Histogram.BOUNDS[-1]
+
+
+_STYLES: Final = ("first", "second", "third")
+
+
+def _chart(
+    title: str, history: Sequence[HistoryPoint], series: dict[str, Values], text: Callable[[float], str]
+) -> Chart:
+    largest = max((value for values in series.values() for value in values if value is not None), default=0) or 1
+    top = (_round_up_duration if text is span else _round_up)(largest)
+    first, last = history[0].start.timestamp(), history[-1].end.timestamp()
+
+    def x_of(at: float) -> float:
+        return _LEFT + (at - first) / (last - first) * (WIDTH - _LEFT - _RIGHT)
+
+    def y_of(value: float) -> float:
+        return HEIGHT - _BOTTOM - value / top * (HEIGHT - _TOP - _BOTTOM)
+
+    lines = []
+    for style, (name, values) in zip(_STYLES, series.items(), strict=False):
+        places = [x_of((point.start.timestamp() + point.end.timestamp()) / 2) for point in history]
+        known = [value for value in values if value is not None]
+        path = _path([(x, None if value is None else y_of(value)) for x, value in zip(places, values, strict=True)])
+        lines.append(Line(name, style, path, text(known[-1]) if known else "-"))
+    upwards = [(y_of(top * step / _Y_TICKS), text(top * step / _Y_TICKS)) for step in range(_Y_TICKS + 1)]
+    return Chart(title, lines, _time_ticks(history, x_of), upwards)
+
+
+def _path(points: Iterable[tuple[float, float | None]]) -> str:
+    path, is_joined = "", False
+    for x, y in points:
+        if y is not None:
+            path += f"{'L' if is_joined else 'M'}{x:.1f} {y:.1f}" + ("" if is_joined else "h0")
+        is_joined = y is not None
+    return path
+
+
+def _time_ticks(history: Sequence[HistoryPoint], x_of: Callable[[float], float]) -> list[tuple[float, str]]:
+    """Choose some starts of intervals, in UTC; with the date if the history is longer than a day."""
+    step = max(math.ceil(len(history) / _X_TICKS), 1)
+    seconds = (history[-1].end - history[0].start).total_seconds()
+    form = "%m-%d %H:%M" if seconds > _DAY else "%H:%M"
+    shown = history[::step]
+    return [(x_of(point.start.timestamp()), point.start.astimezone(UTC).strftime(form)) for point in shown]
+
+
+_MINUTE: Final = 60
+_DURATIONS: Final = [60, 120, 240, 480, 1200, 2400, 3600, 7200, 14_400, 28_800, _DAY, 2 * _DAY, 4 * _DAY, 8 * _DAY]
+"""Ends of an axis of durations over a minute: a quarter of each is easy to read."""
+
+
+def _round_up_duration(seconds: float) -> float:
+    rounded = _round_up(seconds)
+    if rounded <= _MINUTE:
+        return rounded
+    return float(next((each for each in _DURATIONS if each >= seconds), rounded))
+
+
+def _round_up(value: float) -> float:
+    """Return the next number that is easy to read: 1, 2 or 5, times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return float(next((step * power for step in _STEPS if step * power >= value), 10 * power))
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:,.2g}"

@@ -1,0 +1,102 @@
+"""Charts of the history on the pages, and the history over HTTP."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from xml.etree import ElementTree as ET
+
+import httpx
+import pytest
+
+from duly import AsyncDuly, Histogram, HistoryPoint
+from duly.web import create_app
+from duly.web.pages import charts
+from tests.web.conftest import TOKENS, authorization, client_of
+
+START = datetime(2026, 1, 2, 3, 0, tzinfo=UTC)
+
+
+def point(minute: int, sent: int = 0, depth: int | None = 0, **more: int) -> HistoryPoint:
+    counts = dict.fromkeys(("delivered", "acked", "retried", "crashed", "dead", "expired"), 0) | more
+    start, empty = START + timedelta(minutes=minute), Histogram.empty()
+    end = start + timedelta(minutes=1)
+    return HistoryPoint(start, end, sent, **counts, depth=depth, oldest_age=0.0, lateness=empty, handling=empty)
+
+
+def numbers_in(path: str) -> list[float]:
+    return [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", path)]
+
+
+def test_a_line_stays_within_its_axes_and_has_a_gap_for_unknown_values() -> None:
+    history = [point(minute, sent=minute * 7, depth=None if minute == 5 else minute) for minute in range(10)]
+
+    drawn = charts.charts_of(history)
+
+    assert [chart.title for chart in drawn][:2] == ["Messages per minute", "Backlog"]
+    backlog = drawn[1].lines[0].path
+    assert backlog.count("M") == 2
+    for chart in drawn:
+        for line in chart.lines:
+            assert all(0 <= number <= charts.WIDTH for number in numbers_in(line.path))
+        assert chart.upwards[0][1] in ("0", "0s")
+        assert len(chart.across) <= 7
+        assert chart.across[0][1] == "03:00"
+
+
+def test_the_interval_that_is_not_over_has_no_counts() -> None:
+    sent = charts.charts_of([point(0, sent=5), point(1, sent=1)])[0].lines[0]
+
+    assert (sent.name, sent.last) == ("sent", "5")
+
+
+def test_histories_are_added_up_by_time() -> None:
+    summed = charts.total([[point(0, sent=1), point(1, sent=2, depth=3)], [point(1, sent=5, depth=None)], []])
+
+    assert [(each.start.minute, each.sent, each.depth) for each in summed] == [(0, 1, 0), (1, 7, 3)]
+
+
+@pytest.mark.parametrize(("value", "top"), [(1, 1), (1.1, 2), (3, 5), (6, 10), (0.3, 0.5), (99, 100)])
+def test_an_axis_ends_at_a_number_that_is_easy_to_read(value: float, top: float) -> None:
+    assert charts._round_up(value) == pytest.approx(top)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "top"), [(0.03, 0.05), (40, 50), (55, 60), (130, 240), (601, 1200), (90_000, 172_800)]
+)
+def test_an_axis_of_durations_ends_at_whole_minutes_or_hours(seconds: float, top: float) -> None:
+    assert charts._round_up_duration(seconds) == pytest.approx(top)
+
+
+@pytest.fixture
+async def client() -> httpx.AsyncClient:
+    app = AsyncDuly("memory://")
+    await app.queue("orders").send_many(["a", "b"])
+    await app.topic("events").publish("x")
+    await app.topic("events").group("archive").receive(limit=1, wait=0)
+    return client_of(create_app(app, tokens=TOKENS))
+
+
+@pytest.mark.parametrize("page", ["/", "/queues/orders", "/topics/events/groups/archive"])
+@pytest.mark.parametrize("span", ["", "?history=24h", "?history=7d", "?history=nonsense"])
+async def test_pages_have_charts_that_need_no_script_and_no_style(
+    client: httpx.AsyncClient, page: str, span: str
+) -> None:
+    text = (await client.get(page + span, headers=authorization("viewer"))).text
+
+    drawn = re.findall(r"<figure class=\"chart\">.*?</figure>", text, re.DOTALL)
+    assert len(drawn) == 4
+    for figure in drawn:
+        ET.fromstring(figure)  # well-formed
+        assert "style=" not in figure
+        assert "Messages per minute" in drawn[0]
+
+
+async def test_the_history_over_http(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/api/v1/queues/orders/history?since=10m", headers=authorization("viewer"))
+    wrong = await client.get("/api/v1/queues/orders/history?since=1y", headers=authorization("viewer"))
+
+    found = answer.json()
+    assert (found["name"], sum(each["sent"] for each in found["history"])) == ("orders", 2)
+    assert len(found["bounds"]) + 1 == len(found["history"][0]["lateness"]["counts"])
+    assert (wrong.status_code, "history must be" in wrong.json()["detail"]) == (422, True)
