@@ -193,6 +193,20 @@ MUTANTS = [
         "",
         id="tidy leaves a token in an empty queue",
     ),
+    # The history.
+    pytest.param(
+        "send",
+        "until_point <= 0 or until_point > MINUTE_US",
+        "until_point <= 0 - MINUTE_US",
+        id="a send takes the point of a minute too late",
+    ),
+    pytest.param(
+        "claim",
+        "type(parked) == 'number' and parked or 0",
+        "0",
+        id="a point does not count parked messages",
+    ),
+    pytest.param("measure", "(sums[i] or 0) + (more[i] or 0)", "more[i] or 0", id="times replace earlier ones"),
     # Lanes.
     pytest.param(
         "claim", "new_owner = key and not held_by and NONE_PARKED .. id", "new_owner = nil", id="a lane is not taken"

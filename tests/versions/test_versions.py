@@ -9,7 +9,8 @@ from tests.versions.scenarios import SCENARIOS, Scenario
 from tests.versions.verbs import CASES, KINDS, play_verb
 
 IN_WORKERS: Final = {
-    "beat", "depart", "keep_result", "leave_group", "occupied", "take_tokens", "tidy", "tidy_topic", "wake", "workers",
+    "beat", "depart", "keep_result", "leave_group", "measure", "occupied", "take_tokens", "tidy", "tidy_topic", "wake",
+    "workers",
 }  # fmt: skip
 """Scripts that workers run; test_workers.py has workers of both versions."""
 AFTER_INTERRUPTS: Final = {"wake_lock"}
