@@ -19,6 +19,7 @@ from duly._reclaim_log import log_reclaimed
 from duly.errors import DulyError, Unavailable
 from duly.worker.claim import Claim
 from duly.worker.dispatcher import Dispatcher
+from duly.worker.due_timer import DueTimer
 from duly.worker.isolation import Isolation
 from duly.worker.lanes import Lanes
 from duly.worker.logs import event
@@ -106,6 +107,7 @@ class Fetcher:
         self._is_stopping = False
         self._has_changed = False
         self._sleeper: asyncio.Future[None] | None = None
+        self._alarm: DueTimer | None = None
         for source in self._sources:
             self._make_ready(source)
 
@@ -132,6 +134,7 @@ class Fetcher:
 
     async def run(self) -> None:
         """Work until stopped. Raises Refused when the server denies every queue from the beginning."""
+        self._alarm = DueTimer(self.notify_change)
         try:
             while not self._is_stopping:
                 self._lanes.raise_error()
@@ -154,6 +157,8 @@ class Fetcher:
         except asyncio.CancelledError:
             self._lanes.cancel()
             raise
+        finally:
+            self._alarm.close()
 
     async def aclose(self) -> None:
         """End. Pass on wake tokens and timers, so that another worker claims from these queues."""
@@ -330,6 +335,7 @@ class Fetcher:
         self._fails[claim.node] = 0
         self._pending_wakeups.pop(source, None)
         runtime.pace.learn(runtime.handled, claim.asked_at, now)
+        source.server_clock.learn(claim.asked_at, now, claimed.now)
         self._plan(source, claimed, claim.limit, now)
         return claimed
 
@@ -384,13 +390,16 @@ class Fetcher:
             self._ready.add(source)
             return
         pause, is_exact = patience.pause_before(claimed.next_in, source.period, source.period, source.fruitless)
+        claim_at = now + pause
+        if is_exact and claimed.next_in == pause:
+            claim_at = min(claim_at, source.server_clock.call_at(claimed.now + pause * 1e6))
         source.fruitless = source.fruitless + 1 if is_exact and not claimed.ids else 0
         source.claimed_at, source.next_in = claimed.now, claimed.next_in
         source.has_timer = claimed.next_in is not None and source.wake_state is None  # in a group, all members keep it
         source.is_idle = source.is_watched and claimed.next_in is None and source.wake_state is None
         if not source.is_idle:
             # A suspect leaves a wake token behind that would wake this worker at once, so it polls by the clock.
-            self._timers.set(source, now + (min(pause, _SUSPECT_POLL) if claimed.passed_over else pause))
+            self._timers.set(source, min(claim_at, now + _SUSPECT_POLL) if claimed.passed_over else claim_at)
 
     async def _take(self, claim: Claim, claimed: Claimed) -> None:
         """Hold the claimed messages, and dispatch them."""
@@ -613,10 +622,8 @@ class Fetcher:
         if self._has_changed:
             self._has_changed = False
             return
-        loop = asyncio.get_running_loop()
-        self._sleeper = loop.create_future()
-        timer = None if until is None else loop.call_at(until + loop.time() - time.monotonic(), self.notify_change)
+        assert self._alarm is not None
+        self._alarm.set(until)
+        self._sleeper = asyncio.get_running_loop().create_future()
         await self._sleeper
         self._has_changed, self._sleeper = False, None
-        if timer is not None:
-            timer.cancel()
