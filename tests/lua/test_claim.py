@@ -110,6 +110,58 @@ def test_a_claim_that_stays_leaves_a_token_only_if_there_may_be_more(
     assert (claimed.next_in == 0) == is_left
 
 
+TOKEN_AFTER_A_CLAIM_BEHIND: dict[str, tuple[Any, list[str], bool]] = {
+    # Stored messages, those that a claim of one takes, and whether a token is left.
+    "nothing": (lambda q: None, [], False),
+    "only a later one": (lambda q: q.send("a", delay=5), [], False),
+    "one": (lambda q: q.send("a"), ["a"], False),
+    "one, and a later one": (lambda q: (q.send("a"), q.send("b", delay=5)), ["a"], False),
+    "two": (lambda q: q.send("a", "b"), ["a"], True),
+    "two, of two priorities": (lambda q: (q.send("a"), q.send("b", priority=4)), ["b"], True),
+    "two of a key": (lambda q: q.send("a", "b", key="k"), ["a"], True),
+    "one behind one that was lost": (lambda q: (q.send("a", "b"), q.lose_body("a")), [], True),
+}
+
+
+@pytest.mark.parametrize(
+    ("prepare", "ids", "is_left"), TOKEN_AFTER_A_CLAIM_BEHIND.values(), ids=list(TOKEN_AFTER_A_CLAIM_BEHIND)
+)
+def test_a_claim_behind_a_block_takes_one_message_and_leaves_a_token_only_if_more_is_due(
+    queue: Queue, prepare: Any, ids: list[str], is_left: bool
+) -> None:
+    prepare(queue)
+    claimed = queue.claim(1, then="behind", suspects="none")
+    assert ids_of(claimed) == ids
+    assert queue.dump().wake == is_left
+    assert (claimed.next_in == 0) == is_left
+
+
+def test_a_claim_behind_a_block_ends_no_lease_and_reports_that_another_claim_should(
+    queue: Queue, clock: ServerClock
+) -> None:
+    queue.hold("a", lease=1)
+    queue.send("b")
+    clock.freeze(NOW + 10 * SECOND)
+    claimed = queue.claim(1, then="behind", suspects="none")
+    after = queue.dump()
+    assert (ids_of(claimed), claimed.next_in, claimed.reclaimed, after.wake) == (["b"], 0, [], 1)
+    assert set(after.leased) == {"a", "b"}
+    assert [each.id for each in queue.claim(then="stay").reclaimed] == ["a"]
+
+
+def test_a_claim_of_no_message_takes_none_and_passes_the_token_on(queue: Queue) -> None:
+    assert (queue.claim(0, then="pass").next_in, queue.dump().wake) == (None, 0)
+    queue.send("a", delay=5)
+    queue.wire.run("DEL", queue.keys.key("wake"))
+    assert queue.claim(0, then="pass").next_in == pytest.approx(5, abs=3e-6)
+    assert queue.dump().wake == 1
+    queue.send("b")
+    queue.wire.run("DEL", queue.keys.key("wake"))
+    claimed = queue.claim(0, then="pass")
+    assert (ids_of(claimed), claimed.next_in, queue.dump().wake) == ([], 0, 1)
+    assert queue.dump().leased == {}
+
+
 def test_a_claim_that_stays_knows_when_its_own_leases_run_out(queue: Queue) -> None:
     queue.send("a")
     assert queue.claim(lease=7, then="stay").next_in == 7

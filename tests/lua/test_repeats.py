@@ -369,6 +369,22 @@ def test_a_late_copy_of_a_claim_that_took_nothing_takes_nothing(queue: Queue) ->
     assert queue.call(queue.claim_call(), sequence=100)[4] == []
 
 
+def test_a_claim_that_is_withdrawn_after_it_was_carried_out_returns_what_it_took(queue: Queue) -> None:
+    queue.send("a", "b")
+    first = queue.call(queue.claim_call(1, then="behind"), sequence=100)
+    withdrawn = queue.call(queue.claim_call(0, then="pass"), sequence=100)
+    assert (withdrawn[3], withdrawn[4]) == (first[3], [b"a"])
+    assert set(queue.dump().leased) == {"a"}
+
+
+def test_a_claim_that_is_withdrawn_before_it_arrives_takes_nothing_then(queue: Queue) -> None:
+    queue.send("a")
+    assert queue.call(queue.claim_call(0, then="pass"), sequence=100)[4] == []
+    assert queue.call(queue.claim_call(1, then="behind"), sequence=100)[4] == []
+    assert queue.dump().leased == {}
+    assert queue.call(queue.claim_call(1, then="stay"), sequence=101)[4] == [b"a"]
+
+
 def test_a_call_record_lives_for_an_hour(queue: Queue) -> None:
     queue.send("a")
     left = queue.wire.run("PTTL", queue.keys.call(b"tests"))

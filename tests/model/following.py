@@ -16,7 +16,7 @@ from duly.memory.group_claims import GroupRound
 from duly.memory.message import StoredMessage
 from tests.lua.harness import State
 
-_LIMIT_AT = 1
+_LIMIT_AT, _THEN_AT = 1, 5
 
 
 class Done(NamedTuple):
@@ -44,7 +44,8 @@ def call(engine: Engine, call: Call[Any], stream: bytes, sequence: int, done: Do
         return engine.call(call, stream, sequence)
     claimed = replies.claimed(answer)
     left = done.left()
-    may_be_more = claimed.next_in == 0 and len(claimed.ids) < int(call.args[_LIMIT_AT])
+    is_below_limit = len(claimed.ids) < int(call.args[_LIMIT_AT]) or call.args[_THEN_AT] == "behind"
+    may_be_more = claimed.next_in == 0 and is_below_limit
 
     class Following(Round):
         """One claim that leaves what the script has left."""

@@ -119,9 +119,9 @@ class QueueMachine(CheckedQueue):
 
     @rule(
         stream=streams,
-        limit=st.integers(1, 6),
+        limit=st.integers(0, 6),
         lease=st.sampled_from((0.5, 30, 30)),
-        then=st.sampled_from(("watch", "stay", "stay", "pass", "leave")),
+        then=st.sampled_from(("watch", "stay", "stay", "behind", "behind", "pass", "leave")),
         suspects=st.sampled_from(("with", "with", "none", "alone", "alone")),
         dead=keeps,
         on_dead=on_deads,
@@ -208,7 +208,7 @@ class QueueMachine(CheckedQueue):
         count=st.integers(2, 6),
         limited=limits.filter(bool),
         times=st.integers(1, 3),
-        then=st.sampled_from(("watch", "stay", "pass", "leave")),
+        then=st.sampled_from(("watch", "stay", "behind", "pass", "leave")),
         us=st.sampled_from((0, 10_000, SECOND // 10, SECOND)),
         verb=st.sampled_from(("ack", "retry", "reject", "cancel", "send")),
     )

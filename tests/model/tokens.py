@@ -48,10 +48,10 @@ def makes_claimable(before: State, after: State, now: int) -> bool:
 def fault_of_claim(args: Sequence[Any], answer: list[Any], before: State, after: State) -> str:
     """Describe the mistake of a claim with the wake token: the caller watches, or its finder; '': none."""
     claimed, limit, then = replies.claimed(answer), int(args[_LIMIT_AT]), args[_THEN_AT]
-    may_be_more = claimed.next_in == 0
-    if claimed.passed_over or len(claimed.ids) == limit or may_be_more:
+    may_be_more = claimed.next_in == 0 or (0 < limit == len(claimed.ids) and then != "behind")
+    if claimed.passed_over or may_be_more:
         return "" if after.wake else "no token for others"
-    if then == "stay" or (then == "watch" and not claimed.ids):
+    if then in ("stay", "behind") or (then == "watch" and not claimed.ids):
         return "a token, and the caller watches" if after.wake else ""
     if claimed.ids:
         return "" if after.wake else "no token, and its caller is busy"

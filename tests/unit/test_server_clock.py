@@ -15,7 +15,7 @@ def server_time(moment: float) -> int:
 
 
 def learn(clock: ServerClock, asked_at: float, there: float, back: float, *, stepped: float = 0.0) -> None:
-    """Let a clock learn from a call that takes so long to the server, and so long back."""
+    """Let a clock learn from a call, with the seconds that it takes to the server and back."""
     clock.learn(asked_at, asked_at + there + back, server_time(asked_at + there + stepped))
 
 
@@ -60,6 +60,29 @@ def test_a_clock_that_drifts_is_followed() -> None:
         learn(clock, float(second), 0.0003, 0.0002, stepped=drift)
     late = clock.call_at(server_time(100.0 + 0.05)) + 0.0003 - 100.0
     assert late == pytest.approx(0, abs=0.002)
+
+
+def test_before_the_first_answer_any_point_in_time_is_possible() -> None:
+    assert ServerClock().not_before(server_time(10.0)) == float("-inf")
+
+
+def test_a_time_that_the_server_showed_is_not_placed_too_early_by_more_than_a_way() -> None:
+    clock = ServerClock()
+    learn(clock, 10.0, 0.0003, 0.0002)
+    assert 12.0 - 0.0003 - 2e-6 <= clock.not_before(server_time(12.0)) <= 12.0
+
+
+@pytest.mark.parametrize("ppm", [50, 500])
+def test_answers_whose_calls_were_made_long_ago_follow_a_fast_clock(ppm: int) -> None:
+    """An idle worker has only such answers. A frozen one must not take an old lease for a new one."""
+    clock = ServerClock()
+    learn(clock, 0.0, 0.0003, 0.0002)
+    for second in range(5, 3605, 5):
+        drift = second * ppm / 1e6
+        clock.learn_from_answer(second + 0.0002, server_time(second + drift))
+    moment = 3605.0
+    shown = server_time(moment + moment * ppm / 1e6)
+    assert clock.not_before(shown) == pytest.approx(moment, abs=0.004)
 
 
 @given(

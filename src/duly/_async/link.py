@@ -151,8 +151,10 @@ class AsyncLink:
         """
         return call.decode(await self._carry(call, gives_up=False))
 
-    async def run_claim(self, call: Call[T]) -> T:
+    async def run_claim(self, call: Call[T], stream: CallStream | None = None) -> T:
         """Like `run_on`, but wait for a moment after an outage, and after a server that stood still.
+
+        `stream` has the number of a call that was sent before, and is repeated.
 
         Leases may have run out although their consumers live. A late renewal is accepted unless a claim was earlier.
         """
@@ -167,7 +169,7 @@ class AsyncLink:
             pool.outage.note_delay(trying_since, time.monotonic())
             return reply
 
-        return call.decode(await self._with_retry(call.keys, call.title, ask, gives_up=False))
+        return call.decode(await self._with_retry(call.keys, call.title, ask, gives_up=False, stream=stream))
 
     async def _let_others_renew(self, pool: AsyncPool, wire: AsyncAsker) -> None:
         if pool.outage.is_long(time.monotonic()):
@@ -311,13 +313,14 @@ class AsyncLink:
         gives_up: bool = True,
         limit: float | None = None,
         only: AsyncPool | None = None,
+        stream: CallStream | None = None,
     ) -> T:
         """Ask until there is a reply, or `limit` or `patience` seconds are over, with the same sequence number.
 
         Each try goes to the node that serves the keys then, or to `only`.
         """
         self.connections.rebind_loop()
-        numbered = _Numbered(self.connections)
+        numbered = _Numbered(self.connections, stream)
         failing_since, tries, redirects = 0.0, 0, 0
         route: AsyncRoute | None = None
         only = only or self.connections.only_pool
@@ -395,6 +398,19 @@ class AsyncLink:
             confirmed.add(stream, time.monotonic())
         return reply
 
+    # --- async only
+    def is_compared(self, call: Call[Any], pool: AsyncPool) -> bool:
+        """Return whether the confirmed calls of a queue are compared with this server process, or need not be."""
+        confirmed = self.connections.rollbacks.of(call.keys, pool)
+        return confirmed is None or confirmed.by is pool.incarnation
+
+    def note_confirmed(self, call: Call[Any], stream: CallStream, pool: AsyncPool) -> None:
+        """Note that a server has confirmed a call that was not sent by this link."""
+        confirmed = self.connections.rollbacks.of(call.keys, pool)
+        if confirmed is not None and confirmed.by is pool.incarnation:
+            confirmed.add(stream, time.monotonic())
+
+    # --- end
     def _may_retry(self, error: ReplyError) -> bool:
         trouble = replies.trouble_of(error)
         if trouble == "redirect":
@@ -430,9 +446,10 @@ class AsyncLink:
 class _Numbered:
     """The stream of one call. It is taken with the first permit, so that there are as few streams as permits."""
 
-    def __init__(self, connections: AsyncConnections) -> None:
+    def __init__(self, connections: AsyncConnections, stream: CallStream | None = None) -> None:
+        """Take `stream`: that of a call which was sent before, and is repeated."""
         self._connections = connections
-        self._stream: CallStream | None = None
+        self._stream = stream
 
     @property
     def was_asked(self) -> bool:

@@ -159,6 +159,10 @@ class AsyncWire(asyncio.Protocol):
         (self._begun,) = self._send(packed(command), None)
         return self._begun
 
+    def begin_next(self, command: Sequence[Arg]) -> asyncio.Future[Any]:
+        """Send a command that the server carries out after the one of `begin`. The future ends with its reply."""
+        return self._send(packed(command), None)[0]
+
     async def poll(self, seconds: float) -> bool:
         """Wait up to `seconds` for the reply to `begin`, without reading it."""
         assert self._begun is not None

@@ -20,7 +20,7 @@ from duly.message import Message, PendingMessage, Stats, WorkerInfo
 from duly.options import Keep, QueueOptions, checked_seconds, interval_of
 
 OnRefusal = Literal["each", "all", "drop"]
-Then = Literal["watch", "stay", "pass", "leave"]
+Then = Literal["watch", "stay", "behind", "pass", "leave"]
 """The caller's next step after a claim. It decides where the wake token goes; see section 10 of the protocol."""
 Suspects = Literal["with", "none", "alone"]
 """Whether a claim may take suspects (messages that one more crash makes dead): like others, never, or one alone."""

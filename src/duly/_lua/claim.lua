@@ -15,12 +15,13 @@ KEYS     call, msgs, leased, leases, counts, why, expires, dead, dedup, dedup_en
 ARGV     sequence     text
          late_after   number  time of the server, in microseconds, after which no lease is reclaimed; -1: none
          digits       text
-         limit        number  messages at the most
+         limit        number  messages at the most; 0: withdraws a call that may have been carried out
          lease_us     number  microseconds
          crash_limit  number  lost leases after which a message is dead
          consumer     text    name of the holder
-         after        text    watch: blocks if nothing is found | stay: blocks unless at its limit | pass: took a
-                              token | leave
+         after        text    watch: blocks if nothing is found | stay: blocks unless at its limit | behind: was sent
+                              behind a block, ends no leases, and blocks unless more is due | pass: took a token |
+                              leave
          suspects     text    with: like all others | none: skipped | alone: one, and nothing else, if it comes first
          dead_kept    row     count, age: microseconds, bytes; of dead letters, -1: no bound
          on_dead      text    continue: a dead letter frees its lane | block: it keeps its lane
@@ -137,7 +138,8 @@ if until_point <= 0 or until_point > MINUTE_US then
 end
 
 -- Reclaim leases that ran out.
-local ran_out = is_late and {}
+-- The server may have hung since a claim was sent behind a block: holders renew before a later claim.
+local ran_out = (is_late or after == 'behind') and {}
   or redis.call('ZRANGEBYSCORE', LEASED, '-inf', claim.now, 'WITHSCORES', 'LIMIT', 0, RECLAIMED_PER_CALL)
 for i = 1, #ran_out, 2 do
   reclaim(claim, ran_out[i], tonumber(ran_out[i + 1]))
@@ -244,7 +246,7 @@ if next_us ~= 0 and after ~= 'leave' then
 end
 -- @end
 -- @only queue
-local is_watching = next_us ~= 0 and (after == 'stay' or (after == 'watch' and taken == 0))
+local is_watching = next_us ~= 0 and (after == 'stay' or after == 'behind' or (after == 'watch' and taken == 0))
 if state == PASSED_OVER then
   leave_wake_token(WAKE) -- for a consumer that holds nothing
 elseif is_watching then

@@ -144,8 +144,10 @@ class Link:
         """
         return call.decode(self._carry(call, gives_up=False))
 
-    def run_claim(self, call: Call[T]) -> T:
+    def run_claim(self, call: Call[T], stream: CallStream | None = None) -> T:
         """Like `run_on`, but wait for a moment after an outage, and after a server that stood still.
+
+        `stream` has the number of a call that was sent before, and is repeated.
 
         Leases may have run out although their consumers live. A late renewal is accepted unless a claim was earlier.
         """
@@ -160,7 +162,7 @@ class Link:
             pool.outage.note_delay(trying_since, time.monotonic())
             return reply
 
-        return call.decode(self._with_retry(call.keys, call.title, ask, gives_up=False))
+        return call.decode(self._with_retry(call.keys, call.title, ask, gives_up=False, stream=stream))
 
     def _let_others_renew(self, pool: Pool, wire: Asker) -> None:
         if pool.outage.is_long(time.monotonic()):
@@ -298,13 +300,14 @@ class Link:
         gives_up: bool = True,
         limit: float | None = None,
         only: Pool | None = None,
+        stream: CallStream | None = None,
     ) -> T:
         """Ask until there is a reply, or `limit` or `patience` seconds are over, with the same sequence number.
 
         Each try goes to the node that serves the keys then, or to `only`.
         """
         self.connections.rebind_loop()
-        numbered = _Numbered(self.connections)
+        numbered = _Numbered(self.connections, stream)
         failing_since, tries, redirects = 0.0, 0, 0
         route: Route | None = None
         only = only or self.connections.only_pool
@@ -411,9 +414,10 @@ class Link:
 class _Numbered:
     """The stream of one call. It is taken with the first permit, so that there are as few streams as permits."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, stream: CallStream | None = None) -> None:
+        """Take `stream`: that of a call which was sent before, and is repeated."""
         self._connections = connections
-        self._stream: CallStream | None = None
+        self._stream = stream
 
     @property
     def was_asked(self) -> bool:

@@ -139,6 +139,8 @@ class Round:
 
     def reclaim_leases(self) -> None:
         """Return messages with expired leases to their own places, with one more crash. At the limit they are dead."""
+        if self._terms.then == b"behind":  # the server may have hung since it was sent: holders renew first
+            return
         for deadline, id_ in self.queue.leased.up_to(self.now, RECLAIMED_PER_CALL):
             message = self.queue.messages[id_]
             assert message.lease is not None
@@ -270,7 +272,9 @@ class Round:
 
     def until_next(self) -> int:
         """Count the microseconds until a claim may find more; 0: now, -1: never."""
-        may_find_more = self._is_full or len(self.taken) == self._terms.limit
+        # A claim behind a block takes one message although there is room for more, so it finds the next one.
+        goes_on = self._terms.limit == 0 or (self._terms.then == b"behind" and not self._has_passed_over)
+        may_find_more = self._is_full or (len(self.taken) == self._terms.limit and not goes_on)
         if len(self.reclaimed) == 4 * RECLAIMED_PER_CALL or (may_find_more and not self._is_limited):
             return 0
         moment = self.next_moment()

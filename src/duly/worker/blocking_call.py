@@ -19,6 +19,7 @@ from duly._core import patience
 from duly._core.keys import QueueKeys
 from duly._core.resp import Arg, ErrorReply, ReplyError
 from duly.errors import DulyError
+from duly.worker.claim_behind import ClaimBehind
 from duly.worker.logs import event
 
 _OVERDUE_AFTER: Final = 5.0
@@ -79,6 +80,18 @@ class BlockingCall:
         except (UNREACHABLE, ReplyError, DulyError) as error:
             self._note_refusal(error)
             self._abandon(error)
+
+    def send_behind(self, claim: ClaimBehind) -> None:
+        """Send a claim that the server carries out when the pending call ends."""
+        assert self._pool is not None
+        assert self._wire is not None
+        claim.send(self._pool, self._wire, self._ends_at).add_done_callback(lambda _: self._on_change())
+
+    @property
+    def blocked_pool(self) -> AsyncPool | None:
+        """The pool of the connection on which a call is pending."""
+        is_blocking = self._reading is not None and not self._reading.done()
+        return self._pool if is_blocking and self._wire is not None and self._wire.is_open else None
 
     def reply(self) -> Any:
         """Take the reply. None: the reply is empty, or there is none yet."""

@@ -5,6 +5,7 @@ from typing import Final
 
 from duly._core.ops import Suspects
 from duly._core.topology import Node
+from duly.worker.claim_behind import LIMIT, ClaimBehind
 from duly.worker.lanes import SLOW_AFTER
 from duly.worker.source import Source
 
@@ -12,9 +13,13 @@ from duly.worker.source import Source
 class Claim:
     """A source, a limit, and when the server was asked. All times are of the monotonic clock."""
 
-    __slots__ = ("asked_at", "calls", "is_woken", "limit", "node", "source", "suspects")
+    __slots__ = ("asked_at", "behind", "calls", "is_woken", "limit", "node", "source", "suspects")
 
-    def __init__(self, source: Source, limit: int, suspects: Suspects, calls: int) -> None:
+    def __init__(
+        self, source: Source, limit: int, suspects: Suspects, calls: int, behind: ClaimBehind | None = None
+    ) -> None:
+        self.behind: Final = behind
+        """The claim as it was sent behind a blocking call. None: it is yet to be sent."""
         self.source: Final = source
         self.node: Final[Node | None] = source.node
         """The node that is asked first. The slot may move before it answers."""
@@ -25,6 +30,11 @@ class Claim:
         self.asked_at: Final = time.monotonic()
         self.is_woken: bool = False
         """Whether a wake token came that the claim may have been too early for."""
+
+    @classmethod
+    def sent_behind(cls, source: Source, behind: ClaimBehind) -> "Claim":
+        """Return a claim that was sent behind a blocking call."""
+        return cls(source, LIMIT, "none", LIMIT, behind)
 
     def is_slow(self, now: float) -> bool:
         """Return whether the answer takes long."""

@@ -18,8 +18,10 @@ from duly._core.topology import Node
 from duly._reclaim_log import log_reclaimed
 from duly.errors import DulyError, Unavailable
 from duly.worker.claim import Claim
+from duly.worker.claim_behind import LIMIT
 from duly.worker.dispatcher import Dispatcher
 from duly.worker.due_timer import DueTimer
+from duly.worker.idle_claims import IdleClaims
 from duly.worker.isolation import Isolation
 from duly.worker.lanes import Lanes
 from duly.worker.logs import event
@@ -98,6 +100,7 @@ class Fetcher:
         """Queues that have messages in flight, and a few that had."""
         self._isolation = Isolation()
         self._watcher = Watcher(self._sources, self.notify_change)
+        self._idle_claims = IdleClaims(self._sources, self._watcher)
         self._full_since: float | None = None
         self._take_at = 0.0
         self._fails: Counter[Node | None] = Counter()
@@ -143,7 +146,7 @@ class Fetcher:
                 self._note_due(now)
                 if self._full_since is not None and not self._is_full(now):
                     await self._check_other_queues(now)
-                claim = self._next_claim(now)
+                claim = self._answered_claim() or self._next_claim(now)
                 if claim is None:
                     await self._wait(now)
                 else:
@@ -151,6 +154,7 @@ class Fetcher:
                     await self._lanes.run(claim.node, self._claim, claim)
                     await asyncio.sleep(0)  # handlers first, then the next block or claim
                     await self._keep_watching()
+            await self._withdraw_claim()
             while self._claims:  # their messages are released
                 await self._sleep(None)
                 self._lanes.raise_error()
@@ -282,7 +286,8 @@ class Fetcher:
 
     def _note_woken(self) -> None:
         for source in self._watcher.woken():
-            self._note_wake_token(source)
+            if not self._idle_claims.is_pending(source):
+                self._note_wake_token(source)
 
     def _note_wake_token(self, source: Source) -> None:
         if source in self._claims:
@@ -300,6 +305,31 @@ class Fetcher:
             if source.has_timer:
                 self._pending_wakeups[source] = None
             self._make_ready(source)
+
+    # Claiming behind a blocking call
+
+    def _answered_claim(self) -> Claim | None:
+        """Return the claim that was sent behind a blocking call, if it is answered."""
+        behind = self._idle_claims.take_answered()
+        return None if behind is None else Claim.sent_behind(self._sources[0], behind)
+
+    def _send_claim_behind(self) -> None:
+        """Send a claim behind the blocking call, if the worker is idle. It comes in place of the next poll."""
+        source = self._sources[0]
+        if not self._claims and source not in self._ready and self._idle_claims.send():
+            self._timers.cancel(source)
+            source.is_idle = False
+
+    async def _withdraw_claim(self) -> None:
+        """Withdraw the claim behind the blocking call, and release what it has taken."""
+        source = self._sources[0]
+        try:
+            claimed = await self._idle_claims.withdraw()
+        except DulyError as error:
+            event(_LOG, logging.ERROR, "claim.failed", queue=source.runtime.name, error=str(error))
+            return
+        if claimed is not None:
+            await self._take(Claim(source, LIMIT, "none", LIMIT), claimed)
 
     # Claiming
 
@@ -320,8 +350,7 @@ class Fetcher:
             if source in self._unprepared and self._prepare is not None:
                 await self._prepare(source)
                 self._unprepared.discard(source)
-            call = source.claim_call(claim.limit, then="stay", suspects=claim.suspects)
-            claimed: Claimed = await source.link.run_claim(call)
+            claimed, is_asked_now = await self._asked(claim)
         except Unavailable as error:
             self._note_unavailable(claim, error)
             return None
@@ -334,10 +363,21 @@ class Fetcher:
         now = source.polled_at = time.monotonic()
         self._fails[claim.node] = 0
         self._pending_wakeups.pop(source, None)
-        runtime.pace.learn(runtime.handled, claim.asked_at, now)
-        source.server_clock.learn(claim.asked_at, now, claimed.now)
-        self._plan(source, claimed, claim.limit, now)
+        if is_asked_now:
+            runtime.pace.learn(runtime.handled, claim.asked_at, now)
+            source.server_clock.learn(claim.asked_at, now, claimed.now)
+        else:
+            source.server_clock.learn_from_answer(now, claimed.now)
+        self._plan(claim, claimed, now)
         return claimed
+
+    async def _asked(self, claim: Claim) -> tuple[Claimed, bool]:
+        """Return the answer to a claim, and whether the server carried it out only now."""
+        if claim.behind is not None:
+            return await claim.behind.answer(), False
+        call = claim.source.claim_call(claim.limit, then="stay", suspects=claim.suspects)
+        claimed: Claimed = await claim.source.link.run_claim(call)
+        return claimed, True
 
     def _note_answered(self, claim: Claim) -> None:
         """Let other claims begin. Claim again if the source has woken since."""
@@ -374,11 +414,13 @@ class Fetcher:
         source.is_watched = source.is_watched and source.wake_state is None
         self._watcher.note_claim(source)
 
-    def _plan(self, source: Source, claimed: Claimed, limit: int, now: float) -> None:
+    def _plan(self, claim: Claim, claimed: Claimed, now: float) -> None:
         """Decide when to claim from this source again."""
+        source = claim.source
         if source.wake_state is not None:
             source.wake_state.learn(claimed, now)
-        is_cut_short = len(claimed.ids) == limit or claimed.next_in == 0
+        is_at_limit = len(claimed.ids) == claim.limit and claim.behind is None
+        is_cut_short = is_at_limit or claimed.next_in == 0
         source.is_watched = not is_cut_short and not claimed.passed_over
         self._watcher.note_claim(source)
         self._ready.remove(source)
@@ -395,6 +437,7 @@ class Fetcher:
             claim_at = min(claim_at, source.server_clock.call_at(claimed.now + pause * 1e6))
         source.fruitless = source.fruitless + 1 if is_exact and not claimed.ids else 0
         source.claimed_at, source.next_in = claimed.now, claimed.next_in
+        source.next_at = math.inf if claimed.next_in is None else now + claimed.next_in
         source.has_timer = claimed.next_in is not None and source.wake_state is None  # in a group, all members keep it
         source.is_idle = source.is_watched and claimed.next_in is None and source.wake_state is None
         if not source.is_idle:
@@ -410,7 +453,9 @@ class Fetcher:
         deliveries = runtime.take(claimed)
         if deliveries:
             self._active[runtime] = None
-            await self._confirm(source, deliveries, claim.asked_at)
+            is_earlier = claim.behind is not None or self._is_stopping
+            leased_at = source.server_clock.not_before(claimed.fence) if is_earlier else claim.asked_at
+            await self._confirm(source, deliveries, leased_at)
         self._note_answered(claim)
         is_alone = claim.suspects == "alone" and len(deliveries) == 1 and runtime.is_suspect(deliveries[0])
         has_others = self._is_spread and self._has_others(source, len(deliveries))
@@ -479,6 +524,7 @@ class Fetcher:
             if runtime.source.is_watched and runtime.room <= 0:
                 await self._stop_watching(runtime.source)
         await self._keep_watching()
+        self._send_claim_behind()
         await self._sleep(self._next_check(now))
 
     async def _keep_watching(self) -> None:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from duly._async.link import AsyncLink
+from duly._async.pool import AsyncPool
 from duly._core import ops
 from duly.errors import DulyError
 from duly.worker.blocking_call import BlockingCall
+from duly.worker.claim_behind import ClaimBehind
 from duly.worker.logs import event
 from duly.worker.source import Source
 
@@ -58,6 +60,19 @@ class QueueWaiter:
         seconds = max(source.period for source in wanted)
         await self._block.begin([b"BLPOP", *self._named, f"{seconds:.3f}"], seconds)
         return []
+
+    @property
+    def pool_to_send_behind(self) -> AsyncPool | None:
+        """The pool of the pending call. None: no call is pending."""
+        return self._block.blocked_pool
+
+    def send_behind(self, claim: ClaimBehind) -> None:
+        """Send a claim behind the pending call. `on_change` announces its answer."""
+        self._block.send_behind(claim)
+
+    async def cut(self) -> None:
+        """Make the server close the connection, so that it carries out nothing more that was sent on it."""
+        await self._block.cut()
 
     async def take(self, limit: int) -> list[Source]:
         """Take up to `limit` wake tokens without blocking, unless a call is pending."""

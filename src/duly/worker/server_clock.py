@@ -1,7 +1,7 @@
 """When the server's clock shows a given time, by the monotonic clock of this process. Pure arithmetic.
 
-A claim tells what the server's clock showed while it was carried out: after the call was made, and before its answer
-was read. A fast answer tells it most exactly, and counts for a while.
+The answer to a claim has the time of the server's clock: after the call was made, and before its answer was read. So a
+fast answer is the most exact one, and counts for a while.
 """
 
 from typing import Final
@@ -37,6 +37,16 @@ class ServerClock:
         if trip <= self._trip or answered_at > self._learnt_at + _KEPT or has_stepped:
             self._trip, self._learnt_at, self._most_ahead = trip, answered_at, most
             self._ahead = most - (trip - self._fastest) / 2  # the way there and the way back may have been slow
+
+    def learn_from_answer(self, answered_at: float, server_now: int) -> None:
+        """Note what the server's clock showed before an answer was read. When the call was made is unknown."""
+        least = server_now / 1e6 - answered_at
+        if least > self._most_ahead:  # the server's clock is faster, or was set forward
+            self._ahead = self._most_ahead = least
+
+    def not_before(self, server_time: float) -> float:
+        """Return a point in time before which the server's clock has not shown a time."""
+        return server_time / 1e6 - self._most_ahead
 
     def call_at(self, server_time: float) -> float:
         """Return when to make a call that arrives as soon as the server's clock shows a time, not before."""

@@ -57,6 +57,8 @@ class Source:
         """When the last claim was made, by the server's clock and in microseconds."""
         self.next_in: float | None = None
         """Seconds from the last claim until the next message is due. None: no message is known."""
+        self.next_at: float = math.inf
+        """When the next message is due, or a lease ends, by the last claim."""
         self.fruitless = 0
         self.wake_state: WakeState | None = WakeState(self.keys) if isinstance(self.keys, GroupKeys) else None
         """For a group, whose members all wake for an entry. None: a queue, whose wake token goes to one consumer."""

@@ -14,7 +14,9 @@ end
 local function until_next(claim, in_use, next_at)
   -- A caller that got nothing may get a suspect next: undeliverable messages may have come before it.
   local may_have_suspect = claim.has_skipped_suspects and suspects == 'alone' and #claim.ids == 0
-  local may_find_more = #claim.ids == limit or claim.is_full or may_have_suspect
+  -- A claim behind a block takes one message although there is room for more, so it finds the next one.
+  local goes_on = limit == 0 or (after == 'behind' and not claim.has_skipped_suspects)
+  local may_find_more = (#claim.ids == limit and not goes_on) or claim.is_full or may_have_suspect
   if claim.is_cut_short or (may_find_more and not claim.free_at) then
     return 0
   end
