@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 from duly._async.auditing import AsyncAuditor
 from duly._async.durability import Confirmation
 from duly._async.group import AsyncGroup, Position, Wanted
+from duly._async.outbox import AsyncOutbox, AsyncPublishes
 from duly._core import codec, ops, outgoing, patience, publishing, refused_options, topic_ops, views
 from duly._core.explanation import explained_delayed, explained_entry, explained_missing
 from duly._core.keys import GroupKeys, TopicKeys
@@ -67,6 +68,9 @@ class AsyncTopic(Generic[BodyT]):
         self._keys = TopicKeys(app.namespace, name)
         self._publisher = publishing.Publisher(name, options)
         self._of_group = options.of_group()
+        self._publishes = AsyncPublishes(self._link, self._keys, options.keep)
+        self._outbox = AsyncOutbox(self._link, self._keys, self._of_group)
+        """For delayed publishes."""
         self._decode_body = codec.decoder_of(options.type)
 
     def __repr__(self) -> str:
@@ -157,7 +161,17 @@ class AsyncTopic(Generic[BodyT]):
             pairs = zip(bodies, added_headers, strict=False)
             return [encoded(prepared, body, added) if added else prepared(body) for body, added in pairs]
 
+    async def _publish_one(self, prepared: Publication | Outgoing) -> MessageId:
+        """Publish together with others that are published at the same time."""
+        if isinstance(prepared, Publication):
+            return MessageId(await self._publishes.publish(prepared))
+        stored = await self._outbox.send(prepared)
+        assert stored is not None  # a topic does not limit delayed publishes
+        return MessageId(stored)
+
     async def _publish_all(self, prepared: Sequence[Publication | Outgoing], durable: Durable) -> list[MessageId]:
+        if durable is None and len(prepared) == 1:
+            return [await self._publish_one(prepared[0])]
         with about("topic", self.name):
             checked_durable(durable)
         entries = [each for each in prepared if isinstance(each, Publication)]

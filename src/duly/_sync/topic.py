@@ -17,6 +17,7 @@ from duly._core.topic_ops import Publication
 from duly._sync.auditing import Auditor
 from duly._sync.durability import Confirmation
 from duly._sync.group import Group, Position, Wanted
+from duly._sync.outbox import Outbox, Publishes
 from duly.errors import NotDurable, UsageError
 from duly.message import Audit, Entry, GroupInfo, Message, MessageId, TopicStats, message_ids
 from duly.options import (
@@ -66,6 +67,9 @@ class Topic(Generic[BodyT]):
         self._keys = TopicKeys(app.namespace, name)
         self._publisher = publishing.Publisher(name, options)
         self._of_group = options.of_group()
+        self._publishes = Publishes(self._link, self._keys, options.keep)
+        self._outbox = Outbox(self._link, self._keys, self._of_group)
+        """For delayed publishes."""
         self._decode_body = codec.decoder_of(options.type)
 
     def __repr__(self) -> str:
@@ -154,7 +158,17 @@ class Topic(Generic[BodyT]):
             pairs = zip(bodies, added_headers, strict=False)
             return [encoded(prepared, body, added) if added else prepared(body) for body, added in pairs]
 
+    def _publish_one(self, prepared: Publication | Outgoing) -> MessageId:
+        """Publish together with others that are published at the same time."""
+        if isinstance(prepared, Publication):
+            return MessageId(self._publishes.publish(prepared))
+        stored = self._outbox.send(prepared)
+        assert stored is not None  # a topic does not limit delayed publishes
+        return MessageId(stored)
+
     def _publish_all(self, prepared: Sequence[Publication | Outgoing], durable: Durable) -> list[MessageId]:
+        if durable is None and len(prepared) == 1:
+            return [self._publish_one(prepared[0])]
         with about("topic", self.name):
             checked_durable(durable)
         entries = [each for each in prepared if isinstance(each, Publication)]
