@@ -51,12 +51,16 @@ async def test_an_observer_can_open_every_page(
     dashboard: httpx.AsyncClient, root: "redis.Redis", url: str, queue_name: str
 ) -> None:
     pages = ["/", "/topics", "/workers", "/schedules", "/healthz", "/queues/{queue}", "/queues/{queue}/messages/one"]
-    calls = [f"/api/v1{path}" for each in OPERATIONS if each.method == "GET" for path in paths_of(each)]
+    # A stream has no end, and the doctor tries what a user may do.
+    left_out = ("stream", "stream_all", "examine")
+    reads = [each for each in OPERATIONS if each.method == "GET" and each.name not in left_out]
+    calls = [f"/api/v1{path}" for each in reads for path in paths_of(each)]
     of_queues = [path for path in (*pages, *calls) if not ("{group}" in path and "{id}" in path)]
     for path in [*of_queues, "/topics/{topic}/groups/archive"]:
         query = "?state=ready" if path.endswith("/messages") else ""
         answer = await dashboard.get(named(path, queue_name) + query)
-        assert answer.status_code == 200, (path, answer.text)
+        expected = 204 if "/results/" in path else 200  # the message is not finished
+        assert answer.status_code == expected, (path, answer.text)
 
     await wait_for_metric(dashboard, "duly_up 1.0")
     assert refusals(root, url) == []
