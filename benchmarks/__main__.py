@@ -5,11 +5,12 @@ import importlib
 import json
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from benchmarks.contest import OURS
 from benchmarks.peers import environments
 from benchmarks.peers.catalog import PEERS, USUAL
 from benchmarks.rig import Result, Rig, running_rig
@@ -39,7 +40,23 @@ SUITES: Final = {
         "worker_idle",
         "worker_fairness",
     ),
+    "field": (
+        "field_rates",
+        "field_latency",
+        "field_delays",
+        "field_kills",
+        "field_bodies",
+        "field_network",
+    ),
+    "scale": (
+        "scale_growth",
+        "scale_queues",
+        "scale_processes",
+    ),
 }
+USUAL_SUITES: Final = tuple(suite for suite in SUITES if suite != "scale")
+"""What runs unless told otherwise: growth takes long."""
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -50,15 +67,16 @@ def show(result: Result) -> None:
     bar = "" if result.bar is None else f"(bar {sign} {result.bar:,g})"
     beside = "  ".join(f"{name}: {value:,.6g}" for name, value in result.beside.items())
     figure = f"{result.value:,.2f}" if abs(result.value) < 100 else f"{result.value:,.0f}"
-    print(f"{verdict} {result.question:50} {figure:>10} {result.unit:11} {bar:16} {beside}", flush=True)
+    question = f"{result.question}, {result.party}" if result.party else result.question
+    print(f"{verdict} {question:50} {figure:>10} {result.unit:11} {bar:16} {beside}", flush=True)
 
 
 def run(suite: str, questions: Sequence[str], wanted: argparse.Namespace) -> bool:
     """Measure, print, keep; say whether all bars were cleared."""
     results: list[Result] = []
-    versions = prepared(wanted.peers) if suite == "worker" else {}
+    versions = prepared(_peers(suite, wanted.peers))
     with running_rig() as rig:
-        rig.peers, rig.rounds = tuple(versions), wanted.rounds
+        rig.peers, rig.rounds, rig.part = tuple(versions), wanted.rounds, wanted.part
         version, before = rig.version(), rig.calibration()
         print(f"{version}, Python {platform.python_version()}, calibration {before}", flush=True)
         for question in questions:
@@ -73,12 +91,30 @@ def run(suite: str, questions: Sequence[str], wanted: argparse.Namespace) -> boo
         "python": platform.python_version(),
         "calibration": {"before": before, "after": after},
         **({"peers": versions} if versions else {}),
+        **({"sides": _sides(versions)} if suite == "field" else {}),
         "results": [result.as_json() for result in results],
     }
-    if set(questions) == set(SUITES[suite]) and wanted.rounds >= Rig.rounds:
+    is_whole = set(questions) == set(SUITES[suite]) and wanted.rounds >= Rig.rounds and wanted.part >= Rig.part
+    if is_whole:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{suite}.json").write_text(json.dumps(kept, indent=1) + "\n")
     return all(result.holds for result in results)
+
+
+def _peers(suite: str, wanted: Sequence[str] | None) -> Sequence[str]:
+    """List who is measured beside Duly."""
+    usual = {"worker": USUAL, "field": tuple(PEERS)}
+    return [] if suite not in usual else usual[suite] if wanted is None else wanted
+
+
+def _sides(peers: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Name the settings and the guarantee of everyone who took part."""
+    ours = {side.name: {"guarantee": side.guarantee, "keeps": side.keeps, "settings": side.settings} for side in OURS}
+    theirs = {
+        name: {"guarantee": PEERS[name].guarantee, "keeps": PEERS[name].keeps, "settings": PEERS[name].settings}
+        for name in peers
+    }
+    return {**ours, **theirs}
 
 
 def prepared(peers: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -95,20 +131,30 @@ def prepared(peers: Sequence[str]) -> dict[str, dict[str, str]]:
 
 def main(args: Sequence[str]) -> int:
     """Run what is asked for; the exit status says whether all bars were cleared."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Duly. Default: all suites.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure Duly. Default: all suites but scale."
+    )
     known = [*SUITES, *(question for questions in SUITES.values() for question in questions)]
     parser.add_argument("names", nargs="*", metavar="suite or question", help=f"of {', '.join(known)}")
+    beside = f"beside the worker and in the field: none, all, or of {','.join(PEERS)}"
+    parser.add_argument("--peers", help=beside)
     parser.add_argument(
-        "--peers", default=",".join(USUAL), help=f"beside the worker: none, all, or of {','.join(PEERS)}"
+        "--rounds", type=int, default=Rig.rounds, help="of the worker's questions and the field's; fewer are not kept"
     )
-    parser.add_argument("--rounds", type=int, default=Rig.rounds, help="of the worker's questions; fewer are not kept")
+    parser.add_argument(
+        "--part",
+        type=float,
+        default=Rig.part,
+        help="of all messages in the field and of growth; less is a trial, not kept",
+    )
     wanted = parser.parse_args(args)
-    wanted.peers = {"all": list(PEERS), "none": []}.get(wanted.peers, wanted.peers.split(","))
-    if unknown := {*wanted.names} - {*known} | {*wanted.peers} - {*PEERS}:
+    if wanted.peers is not None:
+        wanted.peers = {"all": list(PEERS), "none": []}.get(wanted.peers, wanted.peers.split(","))
+    if unknown := {*wanted.names} - {*known} | {*(wanted.peers or ())} - {*PEERS}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     is_cleared = True
     for suite, all_of_it in SUITES.items():
-        whole = not wanted.names or suite in wanted.names
+        whole = suite in (wanted.names or USUAL_SUITES)
         questions = [question for question in all_of_it if whole or question in wanted.names]
         if questions:
             is_cleared = run(suite, questions, wanted) and is_cleared

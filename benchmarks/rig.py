@@ -1,9 +1,6 @@
 """A private server without persistence, calibration, and repeated timing. Measures nothing by itself."""
 
-import socket
 import statistics
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,10 +10,13 @@ from typing import Any
 import redis
 
 import duly
-from duly.embedded.binary import find_binary
+from benchmarks.peers.brokers import running
 
 BODY = {"order": 42, "customer": "c-1009", "note": "x" * 58}
 """A body of 100 bytes, encoded."""
+
+_FEWEST = 20
+"""Messages of a question in a trial, at least."""
 
 
 @dataclass
@@ -31,6 +31,8 @@ class Result:
     higher_is_better: bool
     samples: list[float] = field(default_factory=list)
     beside: dict[str, float] = field(default_factory=dict)
+    party: str = ""
+    """Who was measured, where the question is asked of the whole field."""
 
     @property
     def holds(self) -> bool:
@@ -41,7 +43,10 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """Give everything, and the verdict."""
-        return {**asdict(self), "holds": self.holds}
+        whole = {**asdict(self), "holds": self.holds}
+        if not self.party:
+            del whole["party"]
+        return whole
 
 
 class Rig:
@@ -51,6 +56,12 @@ class Rig:
     """Who is measured beside Duly, where workers are."""
     rounds: int = 4
     """How often the sides are measured in turn, where workers are."""
+    part: float = 1.0
+    """Of all messages that questions about the field and about growth send: less for a trial."""
+
+    def count(self, messages: int) -> int:
+        """Scale a number of messages down for a trial."""
+        return max(min(messages, _FEWEST), int(messages * self.part))
 
     def __init__(self, url: str, pid: int) -> None:
         self.raw = redis.Redis.from_url(url, protocol=2)
@@ -96,34 +107,11 @@ class Rig:
 @contextmanager
 def running_rig() -> Iterator[Rig]:
     """Start a server, and stop it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with tempfile.TemporaryDirectory() as directory:
-        command = [find_binary(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-        process = subprocess.Popen([*command, "--dir", directory], stdout=subprocess.DEVNULL)
-        try:
-            _wait_for(port)
-            rig = Rig(f"redis://127.0.0.1:{port}/0", process.pid)
-            yield rig
-            rig.app.close()
-            rig.raw.close()
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-        else:
-            return
+    with running("valkey") as broker:
+        rig = Rig(broker.url, broker.processes[0].pid)
+        yield rig
+        rig.app.close()
+        rig.raw.close()
 
 
 def alternately(times: int, *sides: Callable[[], float]) -> list[list[float]]:

@@ -28,7 +28,7 @@ def measure(rig: Rig) -> Iterator[Result]:
     rounds = max(rig.rounds - 1, 1)
     yield from _beside_busy_queues(rig, rounds)
     yield from _beside_a_full_worker(rig, rounds)
-    yield from _a_thousand_queues(rig, rounds)
+    yield from of_many_queues(rig, rounds, MANY)
 
 
 def _beside_busy_queues(rig: Rig, rounds: int) -> list[Result]:
@@ -102,21 +102,22 @@ def _latencies(rig: Rig, workers: list[WorkerProcess]) -> list[float]:
     return list(itertools.chain.from_iterable(_all(worker.stop()) for worker in workers))
 
 
-def _a_thousand_queues(rig: Rig, rounds: int) -> list[Result]:
+def of_many_queues(rig: Rig, rounds: int, queues: int) -> list[Result]:
+    """Measure a worker of many queues, idle and with messages for all of them."""
     idle, servers, latencies, late = [], [], [], []
     for _ in range(rounds):
         rig.raw.flushall()
-        with many_queues.working(rig.url, MANY) as (worker,):
+        with many_queues.working(rig.url, queues) as (worker,):
             cpu, server, began = worker.cpu(), rig.server_cpu(), time.monotonic()
             time.sleep(IDLE)
             elapsed = time.monotonic() - began
             idle.append((worker.cpu() - cpu) / elapsed * 100)
             servers.append((rig.server_cpu() - server) / elapsed * 100)
-            late.append(many_queues.send(rig.url, range(MANY), MANY_RATE, SECONDS))
+            late.append(many_queues.send(rig.url, range(queues), MANY_RATE, SECONDS))
             latencies.append(_all(worker.stop()))
     return [
         Result(
-            f"{MANY:,} queues, idle: CPU of the worker",
+            f"{queues:,} queues, idle: CPU of the worker",
             median(idle),
             "% of a core",
             3.0,
@@ -125,7 +126,7 @@ def _a_thousand_queues(rig: Rig, rounds: int) -> list[Result]:
             beside={"server's, %": round(median(servers), 2)},
         ),
         Result(
-            f"{MANY:,} queues, {MANY_RATE} messages/s over them: p99",
+            f"{queues:,} queues, {MANY_RATE} messages/s over them: p99",
             median([percentile(found, 0.99) for found in latencies]),
             "ms",
             50.0,

@@ -1,8 +1,11 @@
-"""The peers that give each message at least once, with the settings that made them drain fastest."""
+"""The peers: what to install, the settings that made them drain fastest, and what they guarantee so."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+AT_LEAST_ONCE: Final = "at least once"
+AT_MOST_ONCE: Final = "at most once"
 
 
 @dataclass(frozen=True)
@@ -12,27 +15,165 @@ class Peer:
     requirements: tuple[str, ...]
     """For pip. The first one is the peer itself."""
 
+    guarantee: str = AT_LEAST_ONCE
+    """What a message is promised with these options."""
+
+    keeps: str = "in memory"
+    """Where the server keeps messages, as it is run here."""
+
+    settings: str = ""
+    """What differs from the defaults, in words."""
+
     messages: int = 20_000
     """In one drain: some seconds' worth."""
 
     has_delays: bool = True
-    """Whether a message can be sent for a later time, and a worker alone delivers it then."""
+    """Whether a message can be sent for a later time."""
+
+    has_companion: bool = False
+    """Whether delays need a process beside the worker."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
     """For its adapter."""
 
+    after_kill: Mapping[str, Any] = field(default_factory=dict)
+    """Options that shorten the recovery after `kill -9`, where that is possible."""
+
+    adapter: str = ""
+    """The module in `adapters`, and the environment, if another peer has the same."""
+
+    broker: str = "valkey"
+    """The server that it runs on: a name of `brokers.BROKERS`."""
+
+
+_RABBITMQ: Final = ("aio-pika", "uvloop")
+_RABBITMQ_SETTINGS: Final = "persistent messages, publisher confirms, prefetch 100"
 
 PEERS: Final[Mapping[str, Peer]] = {
-    "repid": Peer(("repid[redis]", "hiredis", "uvloop", "typing_extensions"), has_delays=False),
-    "taskiq": Peer(("taskiq", "taskiq-redis", "hiredis", "uvloop", "orjson"), messages=10_000, has_delays=False),
-    "arq": Peer(("arq", "hiredis", "uvloop"), messages=8_000, options={"max_jobs": 100, "poll_delay": 0.01}),
-    "saq": Peer(
-        ("saq", "redis", "hiredis", "uvloop", "typing_extensions"), messages=8_000, options={"concurrency": 50}
+    "repid": Peer(
+        ("repid[redis]", "hiredis", "uvloop", "typing_extensions"),
+        settings="streams, batches of 100, 100 tasks",
+        has_delays=False,
+        after_kill={"claim_interval": 2, "min_idle_ms": 5000},
     ),
-    "dramatiq": Peer(("dramatiq[redis]", "hiredis"), messages=10_000, options={"threads": 8, "prefetch": 100}),
-    "streaq": Peer(("streaq", "uvloop"), messages=5_000, options={"concurrency": 32, "prefetch": 64}),
-    "celery": Peer(("celery[redis]", "hiredis"), messages=5_000, options={"threads": 10, "prefetch": 10}),
-}
+    "taskiq": Peer(
+        ("taskiq", "taskiq-redis", "hiredis", "uvloop", "orjson"),
+        settings="streams, batches of 100, 100 tasks, orjson; a scheduler process for delays, each second",
+        messages=10_000,
+        has_companion=True,
+        after_kill={"idle_timeout": 5000},
+    ),
+    "arq": Peer(
+        ("arq", "hiredis", "uvloop"),
+        settings="polls every 10 ms (500 by default), 100 jobs",
+        messages=8_000,
+        options={"max_jobs": 100, "poll_delay": 0.01},
+        after_kill={"job_timeout": 5},
+    ),
+    "saq": Peer(
+        ("saq", "redis", "hiredis", "uvloop", "typing_extensions"),
+        settings="3 attempts (1 by default), 50 jobs; delays in whole seconds",
+        messages=8_000,
+        options={"concurrency": 50},
+        after_kill={"timeout": 3, "timers": {"sweep": 5}},
+    ),
+    "dramatiq": Peer(
+        ("dramatiq[redis]", "hiredis"),
+        settings="8 threads, prefetch 100",
+        messages=10_000,
+        options={"threads": 8, "prefetch": 100},
+        after_kill={"heartbeat_timeout": 5000},
+    ),
+    "streaq": Peer(
+        ("streaq", "uvloop"),
+        settings="32 tasks, prefetch 64",
+        messages=5_000,
+        options={"concurrency": 32, "prefetch": 64},
+        after_kill={"idle_timeout": 5},
+    ),
+    "celery": Peer(
+        ("celery[redis]", "hiredis"),
+        settings="late acks, 10 threads, prefetch 10 each",
+        messages=5_000,
+        options={"threads": 10, "prefetch": 10},
+        after_kill={"visibility_timeout": 5},
+    ),
+    "redis_message_queue": Peer(
+        ("redis-message-queue", "hiredis", "uvloop"),
+        settings="visibility timeout of 30 s (none by default), 50 loops",
+        messages=10_000,
+        has_delays=False,
+        options={"visibility_timeout": 30, "loops": 50},
+        after_kill={"visibility_timeout": 5},
+    ),
+    "faststream": Peer(
+        ("faststream[redis]", "hiredis", "uvloop"),
+        settings="streams, batches of 100, 10 workers; a second subscriber takes over after a kill",
+        messages=10_000,
+        has_delays=False,
+        options={"workers": 10},
+        after_kill={"min_idle_time": 5000},
+    ),
+    "rq": Peer(
+        ("rq", "hiredis"),
+        guarantee=f"{AT_MOST_ONCE}: a dead worker's job is failed",
+        settings="SimpleWorker, which does not fork",
+        messages=2_000,
+        after_kill={"maintenance_interval": 5},
+    ),
+    "huey": Peer(
+        ("huey", "redis", "hiredis"),
+        guarantee=AT_MOST_ONCE,
+        settings="4 threads, looks for delays each second",
+        messages=10_000,
+        options={"workers": 4},
+    ),
+    "rabbitmq-quorum": Peer(
+        _RABBITMQ,
+        keeps="on disk, synced before each confirm, one node",
+        settings=f"quorum queue, {_RABBITMQ_SETTINGS}",
+        messages=10_000,
+        has_delays=False,
+        options={"kind": "quorum", "prefetch": 100},
+        adapter="rabbitmq",
+        broker="rabbitmq",
+    ),
+    "rabbitmq-classic": Peer(
+        _RABBITMQ,
+        keeps="on disk, synced before each confirm, one node",
+        settings=f"classic durable queue, {_RABBITMQ_SETTINGS}",
+        messages=10_000,
+        has_delays=False,
+        options={"kind": "classic", "prefetch": 100},
+        adapter="rabbitmq",
+        broker="rabbitmq",
+    ),
+    "nats": Peer(
+        ("nats-py", "uvloop"),
+        keeps="in files, synced every 2 minutes",
+        settings="JetStream, a work queue, pulls of 100",
+        messages=10_000,
+        has_delays=False,
+        options={"batch": 100, "ack_wait": 30},
+        after_kill={"ack_wait": 5},
+        broker="nats",
+    ),
+    "beanstalkd": Peer(
+        ("greenstalk",),
+        keeps="in a log, synced every 50 ms",
+        settings="4 threads, a job at a time to each; delays in whole seconds",
+        messages=10_000,
+        options={"threads": 4, "ttr": 30},
+        after_kill={"ttr": 5},
+        broker="beanstalkd",
+    ),
+}  # fmt: skip
 
 USUAL: Final = ("repid", "taskiq", "arq")
-"""Measured unless told otherwise: the fastest, the one with the shortest way, and one that has delays."""
+"""Measured by the worker's questions unless told otherwise: the fastest, the one with the shortest way, and one that
+has delays. The field's questions measure all."""
+
+
+def adapter_of(name: str) -> str:
+    """Return the module and the environment of a peer."""
+    return PEERS[name].adapter or name

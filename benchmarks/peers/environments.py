@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from benchmarks.peers.catalog import PEERS
+from benchmarks.peers.catalog import PEERS, adapter_of
 
 _LIST: Final = (
     "import importlib.metadata as m, json, platform; "
@@ -34,7 +34,7 @@ def home() -> Path:
 
 def python_of(peer: str) -> str:
     """Tell which interpreter runs a peer."""
-    return str(home() / peer / "bin" / "python")
+    return str(home() / adapter_of(peer) / "bin" / "python")
 
 
 def prepare(peer: str) -> dict[str, str]:
@@ -62,9 +62,10 @@ def _versions(peer: str) -> dict[str, str]:
 
 
 def _install(peer: str, requirements: tuple[str, ...]) -> None:
-    print(f"installing {peer} in {home() / peer}", flush=True)
+    place = home() / adapter_of(peer)
+    print(f"installing {peer} in {place}", flush=True)
     if not Path(python_of(peer)).exists():
-        subprocess.run([sys.executable, "-m", "venv", str(home() / peer)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
     command = [python_of(peer), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -8,14 +8,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from benchmarks.peers.catalog import PEERS
+from benchmarks.peers.catalog import PEERS, adapter_of
 from benchmarks.peers.environments import python_of
-from benchmarks.peers.recorder import WARM_UP
+from benchmarks.peers.recorder import SIZE, WARM_UP
 
 _ROOT: Final = Path(__file__).parents[2]
 WARM_UPS: Final = 20
@@ -58,11 +58,21 @@ class Party:
     adapter: str = "duly"
     python: str = sys.executable
     has_delays: bool = True
+    has_companion: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def fill(self, messages: int) -> float:
-        """Send messages, and return how long it took."""
-        with self._process(role="fill", messages=messages) as process:
+    def given(self, **options: Any) -> Self:
+        """Return the same party with more options."""
+        return replace(self, options={**self.options, **options})
+
+    def fill(self, messages: int, size: int = SIZE) -> float:
+        """Send messages, many in a call, and return how long it took."""
+        with self._process(role="fill", messages=messages, size=size) as process:
+            return float(process.result(120)["seconds"])
+
+    def send(self, messages: int, size: int = SIZE) -> float:
+        """Send messages one after another, and return how long it took."""
+        with self._process(role="send", messages=messages, size=size) as process:
             return float(process.result(120)["seconds"])
 
     @contextmanager
@@ -82,9 +92,16 @@ class Party:
         """Send one message after another to an idle worker."""
         return self._beside_worker("trickle", "monotonic", messages, 30 + messages * (gap + 0.1), gap=gap)
 
+    def paced(self, messages: int, rate: float) -> Record:
+        """Send messages at a rate, while a worker handles them."""
+        return self._beside_worker("pace", "monotonic", messages, 60 + 2 * messages / rate, rate=rate)
+
     def delayed(self, messages: int, *, due_in: float, spread: float) -> Record:
         """Send messages that fall due while a worker waits."""
-        return self._beside_worker("delay", "wall", messages, 60 + due_in + spread, due_in=due_in, spread=spread)
+        with ExitStack() as stack:
+            if self.has_companion:
+                stack.enter_context(self._process(role="companion"))
+            return self._beside_worker("delay", "wall", messages, 60 + due_in + spread, due_in=due_in, spread=spread)
 
     def _beside_worker(self, role: str, clock: str, messages: int, timeout: float, **job: Any) -> Record:
         with self.working(messages=messages, warm_ups=WARM_UPS, clock=clock) as worker:
@@ -98,7 +115,7 @@ class Party:
         with tempfile.TemporaryDirectory() as directory:
             whole = {
                 "adapter": self.adapter, "url": self.url, "options": dict(self.options), "out": f"{directory}/out",
-                "clock": "monotonic", "messages": 0, "warm_ups": 0, **job,
+                "clock": "monotonic", "messages": 0, "warm_ups": 0, "size": SIZE, **job,
             }  # fmt: skip
             process = Process(self, whole, Path(directory))
             try:
@@ -180,4 +197,13 @@ def duly_party(url: str, handler: str = "async", *, messages: int = 100_000, **o
 def peer_party(name: str, url: str) -> Party:
     """Name a peer."""
     peer = PEERS[name]
-    return Party(name, url, peer.messages, name, python_of(name), peer.has_delays, peer.options)
+    return Party(
+        name,
+        url,
+        peer.messages,
+        adapter_of(name),
+        python_of(name),
+        has_delays=peer.has_delays,
+        has_companion=peer.has_companion,
+        options=peer.options,
+    )

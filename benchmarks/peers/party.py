@@ -20,6 +20,9 @@ from benchmarks.peers.recorder import CLOCKS, WARM_UP, Recorder, text_of, write
 _CHUNK: Final = 100
 """Messages in one call of `send_many`."""
 
+_CHUNK_BYTES: Final = 4_000_000
+"""Bytes in one call of `send_many`, at most."""
+
 
 async def _done(result: Any) -> None:
     if inspect.isawaitable(result):
@@ -27,10 +30,17 @@ async def _done(result: Any) -> None:
 
 
 async def fill(adapter: BaseAdapter, job: dict[str, Any]) -> None:
-    """Send messages for a drain."""
-    texts = [text_of(number, 0.0) for number in range(job["messages"])]
-    for first in range(0, len(texts), _CHUNK):
-        await _done(adapter.send_many(texts[first : first + _CHUNK]))
+    """Send messages for a drain, many in a call."""
+    chunk = max(1, min(_CHUNK, _CHUNK_BYTES // job["size"]))
+    for first in range(0, job["messages"], chunk):
+        numbers = range(first, min(first + chunk, job["messages"]))
+        await _done(adapter.send_many([text_of(number, 0.0, job["size"]) for number in numbers]))
+
+
+async def send(adapter: BaseAdapter, job: dict[str, Any]) -> None:
+    """Send one message after another."""
+    for number in range(job["messages"]):
+        await _done(adapter.send(text_of(number, 0.0, job["size"])))
 
 
 async def trickle(adapter: BaseAdapter, job: dict[str, Any]) -> None:
@@ -39,7 +49,18 @@ async def trickle(adapter: BaseAdapter, job: dict[str, Any]) -> None:
     clock = CLOCKS[job["clock"]]
     for number in range(job["messages"]):
         await asyncio.sleep(job["gap"])
-        await _done(adapter.send(text_of(number, clock())))
+        await _done(adapter.send(text_of(number, clock(), job["size"])))
+
+
+async def pace(adapter: BaseAdapter, job: dict[str, Any]) -> None:
+    """Send one message after another at a rate. A message that is late is sent at once."""
+    await _warm_up(adapter, job)
+    clock = CLOCKS[job["clock"]]
+    began = clock()
+    for number in range(job["messages"]):
+        if (ahead := began + number / job["rate"] - clock()) > 0:
+            await asyncio.sleep(ahead)
+        await _done(adapter.send(text_of(number, clock(), job["size"])))
 
 
 async def delay(adapter: BaseAdapter, job: dict[str, Any]) -> None:
@@ -72,11 +93,14 @@ def _wait_for(path: Path) -> None:
         time.sleep(0.02)
 
 
+_ROLES: Final = {"fill": fill, "send": send, "trickle": trickle, "pace": pace, "delay": delay}
+
+
 async def produce(adapter: BaseAdapter, job: dict[str, Any]) -> None:
     """Be a producer."""
     await adapter.open()
     started = time.perf_counter()
-    await {"fill": fill, "trickle": trickle, "delay": delay}[job["role"]](adapter, job)
+    await _ROLES[job["role"]](adapter, job)
     write(Path(job["out"]), {"seconds": time.perf_counter() - started})
 
 
@@ -91,8 +115,10 @@ def main(job: dict[str, Any]) -> None:
         pass
     module = importlib.import_module(f"benchmarks.peers.adapters.{job['adapter']}")
     recorder = Recorder(job["clock"], job["out"], job["messages"] + job["warm_ups"])
-    adapter = module.Adapter(job["url"], recorder.note, job["options"])
-    if job["role"] == "work":
+    adapter: BaseAdapter = module.Adapter(job["url"], recorder.note, job["options"])
+    if job["role"] == "companion":
+        adapter.accompany()
+    elif job["role"] == "work":
         if job["messages"]:
             recorder.watch()
         adapter.work()

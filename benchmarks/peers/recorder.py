@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 SIZE: Final = 100
-"""Bytes of a message's text."""
+"""Bytes of a message's text, unless a question asks for another size."""
+
+_HEAD: Final = 30
+"""Characters of a text that are kept: number and stamp."""
 
 WARM_UP: Final = 90_000_000
 """Numbers from here on are not counted."""
@@ -21,9 +24,9 @@ CLOCKS: Final[dict[str, Callable[[], float]]] = {"monotonic": time.monotonic, "w
 """On Linux both are the same in all processes; the server reads the wall clock."""
 
 
-def text_of(number: int, stamp: float) -> str:
+def text_of(number: int, stamp: float, size: int = SIZE) -> str:
     """Write a message: its number, and when it was sent or is due."""
-    return f"{number:08d} {stamp:017.6f} ".ljust(SIZE, "x")
+    return f"{number:08d} {stamp:017.6f} ".ljust(size, "x")
 
 
 def read_text(text: str) -> tuple[int, float]:
@@ -43,7 +46,7 @@ class Recorder:
 
     def note(self, text: str) -> None:
         """Note that a handler starts."""
-        self._hits.append((self._clock(), text))
+        self._hits.append((self._clock(), text[:_HEAD]))
 
     def watch(self) -> None:
         """Write the record down, from a thread, when all that is expected has come."""

@@ -1,21 +1,45 @@
 """One module a party, named like its package. Its `Adapter` is made in producers and in workers alike."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+from benchmarks.peers.recorder import Journal
+
+HANDLING: Final = 0.005
+"""Seconds that a handler takes when the option `journal` asks for a record that survives `kill -9`."""
 
 
 class BaseAdapter:
     """What a contest asks of a queue. Methods that send may be coroutines or not.
 
-    `note` is called by the handler with the text of each message, and nothing else is done there.
+    A handler calls `handle` or awaits `handle_async` with the text of each message, and does nothing else.
     """
 
     def __init__(self, url: str, note: Callable[[str], None], options: Mapping[str, Any]) -> None:
         self.url = url
-        self.note = note
-        self.options = options
+        self.options = {name: value for name, value in options.items() if name != "journal"}
+        self.handle: Callable[[str], None] = note
+        if "journal" in options:
+            self.journal = Journal(options["journal"])
+            self.handle = self._handle_slowly
+            self.handle_async = self._handle_slowly_async  # type: ignore[method-assign]
         self.build()
+
+    async def handle_async(self, text: str) -> None:
+        """Note that a handler starts."""
+        self.handle(text)
+
+    def _handle_slowly(self, text: str) -> None:
+        self.journal.note("start", text)
+        time.sleep(HANDLING)
+        self.journal.note("end", text)
+
+    async def _handle_slowly_async(self, text: str) -> None:
+        self.journal.note("start", text)
+        await asyncio.sleep(HANDLING)
+        self.journal.note("end", text)
 
     def build(self) -> None:
         """Define the handler, and whatever both sides need."""
@@ -38,6 +62,10 @@ class BaseAdapter:
 
     def work(self) -> None:
         """Be a worker, until killed."""
+        raise NotImplementedError
+
+    def accompany(self) -> None:
+        """Be the process beside the worker that delays need, until killed."""
         raise NotImplementedError
 
     @staticmethod

@@ -13,10 +13,10 @@ from benchmarks.peers.adapters import BaseAdapter
 
 class Adapter(BaseAdapter):
     def build(self) -> None:
-        note = self.note
+        handle_text = self.handle_async
 
         async def handle(_context: Any, text: str) -> None:
-            note(text)
+            await handle_text(text)
 
         self.settings = RedisSettings.from_dsn(self.url)
         self.function = func(handle, name="handle", max_tries=5)

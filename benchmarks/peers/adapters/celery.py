@@ -10,7 +10,7 @@ from benchmarks.peers.adapters import BaseAdapter
 
 class Adapter(BaseAdapter):
     def build(self) -> None:
-        note = self.note
+        handle_text = self.handle
         self.app = Celery("contest", broker=self.url)
         self.app.conf.update(
             task_acks_late=True,
@@ -21,11 +21,12 @@ class Adapter(BaseAdapter):
             worker_enable_remote_control=False,
             worker_hijack_root_logger=False,
             broker_connection_retry_on_startup=True,
+            broker_transport_options={"visibility_timeout": self.options.get("visibility_timeout", 3600)},
         )
 
         @self.app.task(name="handle")
         def handle(text: str) -> None:
-            note(text)
+            handle_text(text)
 
         self.task = handle
 

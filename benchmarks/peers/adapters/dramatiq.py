@@ -14,12 +14,13 @@ class Adapter(BaseAdapter):
         import dramatiq
         from dramatiq.brokers.redis import RedisBroker
 
-        note = self.note
-        self.broker = RedisBroker(url=self.url)
+        handle_text = self.handle
+        recovery = {name: self.options[name] for name in ("heartbeat_timeout",) if name in self.options}
+        self.broker = RedisBroker(url=self.url, **recovery)
 
         @dramatiq.actor(broker=self.broker, queue_name="contest", actor_name="handle")
         def handle(text: str) -> None:
-            note(text)
+            handle_text(text)
 
         self.actor = handle
 

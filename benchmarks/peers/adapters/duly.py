@@ -1,16 +1,12 @@
-"""Duly, under the rules of all. Options: `handler` async, sync or slow; `lease`; `queues`; `journal`; `group`."""
+"""Duly, under the rules of all. Options: `handler` async, sync or slow; `lease`; `queues`; `group`."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
 import duly
 from benchmarks.peers.adapters import BaseAdapter
-from benchmarks.peers.recorder import Journal
 
 QUEUE: Final = "contest"
-HANDLING: Final = 0.005
-"""Seconds that a slow handler takes."""
 
 
 class Adapter(BaseAdapter):
@@ -30,7 +26,7 @@ class Adapter(BaseAdapter):
     def _build_topic(self, group: str) -> None:
         """Have a topic instead of a queue. It is only drained."""
         topic = self.app.topic(QUEUE)
-        note = self.note
+        note = self.handle
 
         @topic.handler(group=group)
         async def handle(text: str) -> None:
@@ -39,27 +35,25 @@ class Adapter(BaseAdapter):
         self.topic = topic.aio
 
     def _define_async(self, queue: duly.Queue) -> None:
-        note = self.note
+        note = self.handle
 
         @queue.handler
         async def handle(text: str) -> None:
             note(text)
 
     def _define_sync(self, queue: duly.Queue) -> None:
-        note = self.note
+        note = self.handle
 
         @queue.handler
         def handle(text: str) -> None:
             note(text)
 
     def _define_slow(self, queue: duly.Queue) -> None:
-        journal = Journal(self.options["journal"])
+        handle_text = self.handle_async
 
         @queue.handler(concurrency=100)
         async def handle(text: str) -> None:
-            journal.note("start", text)
-            await asyncio.sleep(HANDLING)
-            journal.note("end", text)
+            await handle_text(text)
 
     def send(self, text: str) -> Any:
         return self.producer.send(text)

@@ -11,14 +11,15 @@ from benchmarks.peers.adapters import BaseAdapter
 
 class Adapter(BaseAdapter):
     def build(self) -> None:
-        note = self.note
+        handle_text = self.handle_async
         router = repid.Router()
 
         @router.actor(channel="contest")
         async def handle(text: str) -> None:
-            note(text)
+            await handle_text(text)
 
-        self.server = RedisServer(self.url, batch_size=100)
+        recovery = {name: self.options[name] for name in ("claim_interval", "min_idle_ms") if name in self.options}
+        self.server = RedisServer(self.url, batch_size=100, **recovery)
         self.app = repid.Repid()
         self.app.servers.register_server("default", self.server, is_default=True)
         self.app.include_router(router)

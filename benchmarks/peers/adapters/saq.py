@@ -12,12 +12,13 @@ from benchmarks.peers.adapters import BaseAdapter
 
 class Adapter(BaseAdapter):
     def build(self) -> None:
-        note = self.note
+        handle_text = self.handle_async
 
         async def handle(_context: Any, *, text: str) -> None:
-            note(text)
+            await handle_text(text)
 
         self.function = handle
+        self.job = {"ttl": -1, "retries": 3, "timeout": self.options.get("timeout", 10)}
 
     def _queue(self) -> RedisQueue:
         # A connection for each job that waits, more than redis-py's pool has by default.
@@ -29,14 +30,15 @@ class Adapter(BaseAdapter):
         await self.queue.connect()
 
     def send(self, text: str) -> Any:
-        return self.queue.enqueue("handle", text=text, ttl=-1, retries=3)
+        return self.queue.enqueue("handle", text=text, **self.job)
 
     def send_at(self, text: str, due: float) -> Any:
-        return self.queue.enqueue("handle", text=text, ttl=-1, retries=3, scheduled=int(due))
+        return self.queue.enqueue("handle", text=text, scheduled=int(due), **self.job)
 
     def work(self) -> None:
         asyncio.run(self._work())
 
     async def _work(self) -> None:
         functions = [("handle", self.function)]
-        await Worker(self._queue(), functions=functions, concurrency=self.options["concurrency"]).start()
+        given = {name: self.options[name] for name in ("concurrency", "timers") if name in self.options}
+        await Worker(self._queue(), functions=functions, **given).start()

@@ -11,14 +11,14 @@ from benchmarks.peers.adapters import BaseAdapter
 
 class Adapter(BaseAdapter):
     def build(self) -> None:
-        note = self.note
+        handle_text = self.handle_async
         self.worker = Worker(
             redis_url=self.url, handle_signals=False, anyio_kwargs={"use_uvloop": True}, **self.options
         )
 
         @self.worker.task(silent=True, ttl=0, max_tries=5)
         async def handle(text: str) -> None:
-            note(text)
+            await handle_text(text)
 
         self.task = handle
 

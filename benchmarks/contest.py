@@ -1,0 +1,80 @@
+"""The whole field: Duly and all peers by the same rules, each on a server of its own that is started for it.
+
+Measures nothing by itself. The questions `field_*` use it.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from benchmarks.peers.brokers import Broker, BrokerMissing, running
+from benchmarks.peers.catalog import AT_LEAST_ONCE, PEERS
+from benchmarks.peers.parties import Party, PartyFailed, duly_party, peer_party
+from benchmarks.rig import Result, Rig, median
+
+T = TypeVar("T")
+
+DULY_MESSAGES: Final = 100_000
+
+
+@dataclass(frozen=True)
+class Side:
+    """A party, its server, and what its messages are promised."""
+
+    name: str
+    broker: str
+    guarantee: str
+    keeps: str
+    settings: str
+
+    def party(self, url: str) -> Party:
+        """Name the party against a server."""
+        return peer_party(self.name, url) if self.name in PEERS else duly_party(url, messages=DULY_MESSAGES)
+
+    def party_that_recovers(self, url: str, journal: str) -> Party:
+        """Name the party with handlers that take 5 ms, and with leases of 5 s or what comes next to them."""
+        if self.name in PEERS:
+            return self.party(url).given(**PEERS[self.name].after_kill, journal=journal)
+        return duly_party(url, "slow", lease=5.0, journal=journal)
+
+
+OURS: Final = (
+    Side("duly", "valkey", AT_LEAST_ONCE, "in memory", "100 handlers, lease of 30 s"),
+    Side("duly-always", "valkey-always", AT_LEAST_ONCE, "on disk, synced before each reply", "appendfsync always"),
+)
+
+
+def sides(rig: Rig) -> list[Side]:
+    """List Duly, and the peers that are measured beside it."""
+    return [*OURS, *(_of_peer(name) for name in rig.peers)]
+
+
+def _of_peer(name: str) -> Side:
+    peer = PEERS[name]
+    return Side(name, peer.broker, peer.guarantee, peer.keeps, peer.settings)
+
+
+def in_turn(taking_part: Iterable[Side], rounds: int, measure: Callable[[Side, Broker], T]) -> dict[str, list[T]]:
+    """Measure all sides in turn, each on a server of its own, and return what was found for each.
+
+    A peer that fails has no figure in that round. Duly may not fail.
+    """
+    found: dict[str, list[T]] = {}
+    entrants = list(taking_part)
+    for number in range(rounds):
+        for side in entrants[:: -1 if number % 2 else 1]:  # none is always measured after the same one
+            try:
+                with running(side.broker) as broker:
+                    found.setdefault(side.name, []).append(measure(side, broker))
+            except (PartyFailed, BrokerMissing) as error:
+                if side in OURS:
+                    raise
+                print(f"     {side.name} without a figure: {error}", flush=True)
+        print(f"     round {number + 1} of {rounds}", flush=True)
+    return {side.name: found[side.name] for side in entrants if found.get(side.name)}
+
+
+def figure(question: str, party: str, unit: str, samples: list[float], *, higher_is_better: bool) -> Result:
+    """Give the median of a side, with all its samples."""
+    kept = [float(f"{sample:.6g}") for sample in samples]
+    return Result(question, median(kept), unit, None, higher_is_better=higher_is_better, samples=kept, party=party)

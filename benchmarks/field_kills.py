@@ -1,0 +1,37 @@
+"""What becomes of the messages of a worker that is killed with -9: lost, handled twice, and after how long?"""
+
+from benchmarks import kill
+from benchmarks.contest import Side, figure, in_turn, sides
+from benchmarks.kill import Recovery
+from benchmarks.peers.brokers import Broker
+from benchmarks.rig import Result, Rig
+
+MESSAGES = 2_000
+WAIT = 60.0
+"""Seconds after which a message counts as lost."""
+
+ROUNDS = 2
+
+
+def measure(rig: Rig) -> list[Result]:
+    """Kill a worker in the middle of 2,000 messages, and start another one at once."""
+    rounds = min(ROUNDS, rig.rounds)
+    found = in_turn(sides(rig), rounds, lambda side, broker: _once(rig, side, broker))
+    results = []
+    for name, recoveries in found.items():
+        columns = {
+            "kill -9: lost": ("messages", [each.lost for each in recoveries]),
+            "kill -9: started twice": ("messages", [each.doubled for each in recoveries]),
+            "kill -9: the last one done after": ("s", [each.seconds for each in recoveries]),
+        }
+        results += [
+            figure(question, name, unit, samples, higher_is_better=False)
+            for question, (unit, samples) in columns.items()
+        ]
+    return results
+
+
+def _once(rig: Rig, side: Side, broker: Broker) -> Recovery:
+    return kill.once(
+        lambda journal: side.party_that_recovers(broker.url, journal), messages=rig.count(MESSAGES), limit=WAIT
+    )

@@ -1,0 +1,47 @@
+"""How long does a message take from the call of send to the handler of an idle worker, and at half load?"""
+
+from benchmarks.contest import Side, figure, in_turn, sides
+from benchmarks.peers.brokers import Broker
+from benchmarks.peers.parties import Party, Record
+from benchmarks.rig import Result, Rig, percentile
+
+MESSAGES = 200
+GAP = 0.01
+LOAD_SECONDS = 3.0
+TRIAL = 2_000
+"""Messages that show the rate of a party, before it gets half of it."""
+
+
+def measure(rig: Rig) -> list[Result]:
+    """Send from one process to a worker in another, all sides in turn; both processes read the same clock."""
+    found = in_turn(sides(rig), rig.rounds, lambda side, broker: _latencies(rig, side, broker))
+    results = []
+    for place, load in enumerate(("idle", "half load")):
+        for name, rounds in found.items():
+            for what, part in (("p50", 0.5), ("p99", 0.99)):
+                samples = [percentile(each[place], part) for each in rounds]
+                results.append(figure(f"latency, {load}, {what}", name, "ms", samples, higher_is_better=False))
+    for name, rounds in found.items():
+        rates = [each[2] for each in rounds]
+        results.append(figure("half load", name, "messages/s", rates, higher_is_better=True))
+    return results
+
+
+def _latencies(rig: Rig, side: Side, broker: Broker) -> tuple[list[float], list[float], float]:
+    """Milliseconds of an idle worker and of one at half load, and that load."""
+    party = side.party(broker.url)
+    rate = _half_of(rig, party)
+    idle = _milliseconds(party.trickle(rig.count(MESSAGES), GAP))
+    loaded = _milliseconds(party.paced(rig.count(int(rate * LOAD_SECONDS)), rate))
+    return idle, loaded, rate
+
+
+def _half_of(rig: Rig, party: Party) -> float:
+    """Half of the rate at which a party sends one by one, or handles, whichever is smaller."""
+    trial = rig.count(TRIAL)
+    sent = trial / party.send(trial)
+    return min(sent, party.drain(trial).rate()) / 2
+
+
+def _milliseconds(record: Record) -> list[float]:
+    return [(hit.moment - hit.stamp) * 1000 for hit in record.hits]

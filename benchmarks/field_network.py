@@ -1,0 +1,36 @@
+"""What does a network with a round trip of 1 ms between the parties and their servers change?"""
+
+from benchmarks import slow_network
+from benchmarks.contest import Side, figure, in_turn, sides
+from benchmarks.peers.brokers import Broker
+from benchmarks.rig import Result, Rig, percentile
+
+ROUND_TRIP = 0.001
+SINGLES = 500
+MOST = 20_000
+LATENCIES, GAP = 100, 0.02
+
+
+def measure(rig: Rig) -> list[Result]:
+    """Send, send many, drain, and send to an idle worker, all through a proxy that delays every byte."""
+    found = in_turn(sides(rig), rig.rounds, lambda side, broker: _figures(rig, side, broker))
+    questions = {"send": "messages/s", "send many": "messages/s", "drain": "messages/s", "latency, idle, p50": "ms"}
+    return [
+        figure(
+            f"network of 1 ms: {question}", name, unit, [each[place] for each in rounds], higher_is_better=unit != "ms"
+        )
+        for place, (question, unit) in enumerate(questions.items())
+        for name, rounds in found.items()
+    ]
+
+
+def _figures(rig: Rig, side: Side, broker: Broker) -> tuple[float, float, float, float]:
+    with slow_network.before(broker, ROUND_TRIP) as url:
+        party = side.party(url)
+        singles, many = rig.count(SINGLES), rig.count(min(party.messages, MOST))
+        sent = singles / party.send(singles)
+        party.drain(singles)
+        filled = many / party.fill(many)
+        drained = party.drain(many).rate()
+        latencies = [(hit.moment - hit.stamp) * 1000 for hit in party.trickle(rig.count(LATENCIES), GAP).hits]
+    return sent, filled, drained, percentile(latencies, 0.5)

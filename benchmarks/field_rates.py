@@ -1,0 +1,67 @@
+"""How many messages a second does each party send and handle, and what does a message cost?"""
+
+from dataclasses import dataclass
+
+from benchmarks.contest import Side, figure, in_turn, sides
+from benchmarks.peers.brokers import Broker
+from benchmarks.rig import Result, Rig
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one round found of a party."""
+
+    send: float
+    bulk: float
+    drain: float
+    send_cpu: float
+    drain_cpu: float
+    worker_cpu: float | None
+    """None of a drain that was too short to tell."""
+    memory: float
+
+
+COLUMNS = {
+    "send, one after another": ("send", "messages/s", True),
+    "send, many at once": ("bulk", "messages/s", True),
+    "drain, one worker process": ("drain", "messages/s", True),
+    "server CPU of a send": ("send_cpu", "us", False),
+    "server CPU of a drained message": ("drain_cpu", "us", False),
+    "worker CPU of a message": ("worker_cpu", "us", False),
+    "memory of a waiting message": ("memory", "bytes", False),
+}
+
+
+def measure(rig: Rig) -> list[Result]:
+    """Send one by one, send many, drain both: each side in turn."""
+    found = in_turn(sides(rig), rig.rounds, lambda side, broker: _rates(rig, side, broker))
+    results = []
+    for question, (field, unit, higher) in COLUMNS.items():
+        for name, rounds in found.items():
+            values = [getattr(rates, field) for rates in rounds]
+            if samples := [value for value in values if value is not None]:
+                results.append(figure(question, name, unit, samples, higher_is_better=higher))
+    return results
+
+
+def _rates(rig: Rig, side: Side, broker: Broker) -> Rates:
+    party = side.party(broker.url)
+    singles, many = rig.count(min(party.messages, 10_000)), rig.count(party.messages)
+    cpu = broker.cpu()
+    sending = party.send(singles)
+    send_cpu = broker.cpu() - cpu
+    party.drain(singles)
+    memory = broker.memory()
+    filling = party.fill(many)
+    memory = broker.memory() - memory
+    cpu = broker.cpu()
+    record = party.drain(many)
+    return Rates(
+        send=singles / sending,
+        bulk=many / filling,
+        drain=record.rate(),
+        send_cpu=send_cpu / singles * 1e6,
+        drain_cpu=(broker.cpu() - cpu) / many * 1e6,
+        worker_cpu=record.cpu_us,
+        memory=memory / many,
+    )
