@@ -6,8 +6,9 @@ STAMP := .venv/.installed
 NODE_STAMP := tools/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick test-all soak check fix gen bench bench-check docs clean servers bytecode \
-	check-format check-lint check-types check-imports check-spelling check-words check-generated check-lua check-lua-format
+.PHONY: help setup demo test quick test-all soak check fix gen figures bench bench-scale bench-check bench-accept docs clean \
+	servers bytecode check-format check-lint check-types check-imports check-spelling check-words \
+	check-generated check-lua check-lua-format
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -106,8 +107,16 @@ gen: setup ## Write the sync client and its tests, docs/conformance.md, and the 
 	$(BIN)/python -m tests.client.conformance
 	$(BIN)/python tools/picture.py
 
-bench: setup ## Run the benchmarks
+figures: setup ## Write the figures and plots of all pages from benchmarks/results
+	$(BIN)/python -m benchmarks.report
+
+bench: setup ## Measure Duly beside all peers, and write the figures of the pages: hours
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.report
+
+bench-scale: setup ## Measure growth: 10,000,000 messages, 10,000 queues, 8 worker processes
+	$(BIN)/python -m benchmarks scale
+	$(BIN)/python -m benchmarks.report
 
 docs: setup ## Build the documentation as a site, in site/
 	$(BIN)/mkdocs build --strict --quiet

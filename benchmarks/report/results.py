@@ -1,0 +1,97 @@
+"""Reads the kept results. A suite that was never run to the end has none."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+KEPT: Final = Path(__file__).parents[1] / "results"
+
+NOISY: Final = 0.3
+"""Samples whose spread is more than this part of their median are called noisy."""
+
+
+class NotMeasured(Exception):
+    """No result is kept for a question."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One result with its samples."""
+
+    question: str
+    value: float
+    unit: str
+    samples: list[float]
+    beside: dict[str, float]
+    party: str
+    bar: float | None
+    holds: bool
+
+    @property
+    def label(self) -> str:
+        """Say how far the figure can be trusted: nothing, that it is a single sample, or that samples are far apart."""
+        if len(self.samples) < 2:
+            return "one sample"
+        middle = median(self.samples)
+        is_noisy = bool(middle) and (max(self.samples) - min(self.samples)) / abs(middle) > NOISY
+        return "noisy" if is_noisy else ""
+
+
+class Results:
+    """All suites that have results in a directory."""
+
+    def __init__(self, directory: Path = KEPT) -> None:
+        self._directory = directory
+
+    @cached_property
+    def _suites(self) -> dict[str, dict[str, Any]]:
+        return {path.stem: json.loads(path.read_text()) for path in sorted(self._directory.glob("*.json"))}
+
+    def has(self, suite: str) -> bool:
+        """Whether a suite has been measured."""
+        return suite in self._suites
+
+    def record(self, suite: str) -> dict[str, Any]:
+        """Return the whole record of a suite: when, on what, and beside whom."""
+        if suite not in self._suites:
+            raise NotMeasured(suite)
+        return self._suites[suite]
+
+    def of(self, suite: str) -> list[Figure]:
+        """Return the figures of a suite."""
+        return [
+            Figure(
+                question=each["question"],
+                value=each["value"],
+                unit=each["unit"],
+                samples=each["samples"],
+                beside=each["beside"],
+                party=each.get("party", ""),
+                bar=each["bar"],
+                holds=each["holds"],
+            )
+            for each in self.record(suite)["results"]
+        ]
+
+    def figure(self, suite: str, question: str, party: str = "") -> Figure:
+        """Find the figure that answers a question."""
+        for figure in self.of(suite):
+            if (figure.question, figure.party) == (question, party):
+                return figure
+        raise NotMeasured(f"{suite}: {question}")
+
+    def missed(self) -> list[Figure]:
+        """List the figures that do not reach their bars."""
+        return [
+            figure
+            for suite in self._suites
+            if suite in SUITES_WITH_BARS
+            for figure in self.of(suite)
+            if not figure.holds
+        ]
+
+
+SUITES_WITH_BARS: Final = ("wire", "engine", "topic", "worker")

@@ -1,0 +1,136 @@
+"""The tables of the pages that have as many rows as there are results."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from benchmarks.report.numbers import short
+from benchmarks.report.results import Figure, NotMeasured, Results
+
+Write = Callable[[Results], str]
+
+NOT_YET: Final = "Not measured yet."
+LABELS: Final = {"": "", "one sample": " ¹", "noisy": " ~"}
+
+
+def missed(results: Results) -> str:
+    """List the bars that were not cleared."""
+    rows = [
+        (each.question, f"{each.value:,.3g} {each.unit}", f"{each.bar:,.3g} {each.unit}") for each in results.missed()
+    ]
+    return _table(("", "measured", "bar"), rows) if rows else "These runs cleared all of them."
+
+
+def guarantees(results: Results) -> str:
+    """Name the settings and the guarantee of everyone who took part."""
+    record = results.record("field")
+    rows = []
+    for name, side in record["sides"].items():
+        versions = record["peers"].get(name, {})
+        version = next(iter(versions.values()), "")
+        rows.append((f"{name} {version}".strip(), side["guarantee"], side["keeps"], side["settings"]))
+    return _table(("", "a message is delivered", "the server keeps it", "settings"), rows)
+
+
+def field(*columns: tuple[str, str]) -> Write:
+    """Draw a table with a row for each party. A column has a heading and a question."""
+
+    def write(results: Results) -> str:
+        figures = {(each.question, each.party): each for each in results.of("field")}
+        parties = dict.fromkeys(each.party for each in results.of("field"))
+        rows = []
+        for party in parties:
+            found = [figures.get((question, party)) for _, question in columns]
+            if any(found):
+                rows.append((party, *map(_cell, found)))
+        if not rows:
+            raise NotMeasured(f"field: {columns[0][1]}")
+        return _table(("", *(heading for heading, _ in columns)), rows)
+
+    return write
+
+
+def scale(words: str, step: str, *beside: str) -> Write:
+    """Draw a table with a row for each step of a growth. The question has these words."""
+
+    def write(results: Results) -> str:
+        figures = [each for each in results.of("scale") if words in each.question and step in each.beside]
+        if not figures:
+            raise NotMeasured(f"scale: {words}")
+        rows = [
+            (
+                f"{each.beside[step]:,.0f}",
+                _cell(each),
+                *(short(each.beside[name]) for name in beside if name in each.beside),
+            )
+            for each in figures
+        ]
+        return _table((step, figures[0].unit, *beside), rows)
+
+    return write
+
+
+def _cell(figure: Figure | None) -> str:
+    """Write a median with the range of its samples, and how far it can be trusted."""
+    if figure is None:
+        return ""
+    text = short(figure.value)
+    if len(figure.samples) > 1 and min(figure.samples) != max(figure.samples):
+        text += f" ({short(min(figure.samples))} to {short(max(figure.samples))})"
+    return text + LABELS[figure.label]
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+TABLES: Final[Mapping[str, Write]] = {
+    "table.missed": missed,
+    "table.guarantees": guarantees,
+    "table.rates": field(
+        ("send/s", "send, one after another"),
+        ("send many/s", "send, many at once"),
+        ("drain/s", "drain, one worker process"),
+    ),
+    "table.costs": field(
+        ("server CPU of a send, us", "server CPU of a send"),
+        ("of a drained message, us", "server CPU of a drained message"),
+        ("worker CPU, us", "worker CPU of a message"),
+        ("memory waiting, bytes", "memory of a waiting message"),
+    ),
+    "table.latency": field(
+        ("idle p50, ms", "latency, idle, p50"),
+        ("idle p99, ms", "latency, idle, p99"),
+        ("half load, messages/s", "half load"),
+        ("half load p50, ms", "latency, half load, p50"),
+        ("half load p99, ms", "latency, half load, p99"),
+    ),
+    "table.delays": field(
+        ("200 over 5 s, late p50, ms", "delayed over 5 s, late, p50"),
+        ("late p99, ms", "delayed over 5 s, late, p99"),
+        ("5,000 at once, the last one, ms", "5,000 due at once, the last one"),
+        ("the earliest, ms", "delayed, the earliest"),
+    ),
+    "table.kills": field(
+        ("lost", "kill -9: lost"),
+        ("started twice", "kill -9: started twice"),
+        ("the last one done after, s", "kill -9: the last one done after"),
+    ),
+    "table.bodies": field(
+        *(
+            (f"{what}/s, {size}", f"{what}, bodies of {size}")
+            for what in ("send", "drain")
+            for size in ("100 B", "10 KB", "1 MB")
+        )
+    ),
+    "table.network": field(
+        ("send/s", "network of 1 ms: send"),
+        ("send many/s", "network of 1 ms: send many"),
+        ("drain/s", "network of 1 ms: drain"),
+        ("idle p50, ms", "network of 1 ms: latency, idle, p50"),
+    ),
+    "table.growth": scale("claim and release", "waiting", "bytes a message"),
+    "table.queues.idle": scale("queues, idle", "queues", "server's, %"),
+    "table.queues.latency": scale("messages/s over them", "queues", "p50 ms", "most ms"),
+    "table.processes": scale("drain", "processes", "cores"),
+}

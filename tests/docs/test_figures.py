@@ -1,0 +1,135 @@
+"""Figures of the pages come from the kept results: `make figures` writes them, and none is repeated by hand."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.report.figures import FIGURES, IDLE
+from benchmarks.report.pages import MARK, ROOT, pages, stale, written
+from benchmarks.report.plots import PLOTS
+from benchmarks.report.results import KEPT, Results
+from benchmarks.report.tables import TABLES
+
+PAST: Final = ("CHANGELOG.md", "docs/decisions")
+"""Pages that say what was measured at some time."""
+
+
+def test_every_page_and_plot_has_the_figures_of_the_results() -> None:
+    found = [str(path.relative_to(ROOT)) for path in stale(Results())]
+
+    assert found == [], "run `make figures`"
+
+
+def test_a_large_figure_is_not_repeated_by_hand() -> None:
+    """A rate of ten thousand and more is found by its digits. A smaller one may stand for something else."""
+    results = Results()
+    rates = {text for write in FIGURES.values() if re.fullmatch(r"\d{2,},\d{3}", text := write(results))}
+    rates -= {"100,000"}  # a round number
+    unmarked = {
+        f"{page.relative_to(ROOT)}: {rate}"
+        for page in pages()
+        if not str(page.relative_to(ROOT)).startswith(PAST)
+        for rate in rates
+        if re.search(rf"(?<![\d,]){rate}(?![\d,])", MARK.sub("", page.read_text()))
+    }
+
+    assert len(rates) >= 8
+    assert unmarked == set()
+
+
+def test_every_figure_is_on_a_page() -> None:
+    marked = {mark["name"].removeprefix("plot.") for page in pages() for mark in MARK.finditer(page.read_text())}
+
+    assert marked == {*FIGURES, *TABLES, *PLOTS}
+
+
+def test_the_words_around_the_figures_are_true() -> None:
+    """Pages say: none lost, none early, four samples, and no difference in idle latency that the samples show."""
+    results = Results()
+    ranges = {}
+    for party in ("duly async", "repid", "taskiq"):
+        samples = results.figure("worker", IDLE + party).samples
+        ranges[party] = min(samples), max(samples)
+
+    assert results.figure("worker", "kill -9: lost").value == 0
+    assert results.figure("worker", "delayed, the earliest of all, duly async").value > 0
+    assert len(results.figure("worker", "drain, one worker, duly async").samples) == 4
+    assert ranges["duly async"][0] <= min(ranges["repid"][1], ranges["taskiq"][1])
+    assert ranges["duly async"][1] >= max(ranges["repid"][0], ranges["taskiq"][0])
+
+
+# --- Suites that are not kept yet -----------------------------------------------------------------------------
+
+
+def result(question: str, samples: list[float], **more: Any) -> dict[str, Any]:
+    usual = {"value": samples[0], "unit": "ms", "bar": None, "holds": True, "beside": {}}
+    return {"question": question, "samples": samples, **usual, **more}
+
+
+@pytest.fixture
+def all_suites(tmp_path: Path) -> Results:
+    """Copy the kept results, and add a small field and a small growth."""
+    for path in KEPT.glob("*.json"):
+        (tmp_path / path.name).write_text(path.read_text())
+    side = {"guarantee": "at least once", "keeps": "in memory", "settings": "none"}
+    drain = "drain, one worker process"
+    field = {
+        "peers": {"slow<&>peer": {"slow<&>peer": "1.2"}},
+        "sides": {"duly": side, "slow<&>peer": side},
+        "results": [
+            result(drain, [110_000.0, 100_000.0, 105_000.0], party="duly"),
+            result(drain, [900.0, 500.0, 1100.0], party="slow<&>peer"),
+            result("latency, idle, p50", [0.4], party="duly"),
+        ],
+    }
+    growth = "claim and release 100 with {} waiting, server CPU"
+    scale = {
+        "results": [
+            result(growth.format(step), [value], beside={"waiting": step, "bytes a message": 280.5})
+            for step, value in ((1000, 310.0), (10_000_000, 340.0))
+        ]
+    }
+    (tmp_path / "field.json").write_text(json.dumps(field))
+    (tmp_path / "scale.json").write_text(json.dumps(scale))
+    return Results(tmp_path)
+
+
+def test_a_cell_has_the_range_of_its_samples_and_names_noise_and_single_samples(all_suites: Results) -> None:
+    rates, latency = TABLES["table.rates"](all_suites), TABLES["table.latency"](all_suites)
+
+    assert "| 110,000 (100,000 to 110,000) |" in rates
+    assert "| 900 (500 to 1,100) ~ |" in rates
+    assert "| duly | 0.40 ¹ |" in latency
+    assert "slow" not in latency, "it has no figure there"
+
+
+def test_the_settings_and_the_guarantee_of_each_party_are_named(all_suites: Results) -> None:
+    assert "| slow<&>peer 1.2 | at least once | in memory | none |" in TABLES["table.guarantees"](all_suites)
+
+
+def test_growth_has_a_row_for_each_step(all_suites: Results) -> None:
+    assert "| 10,000,000 | 340 ¹ | 280 |" in TABLES["table.growth"](all_suites)
+
+
+def test_a_page_gets_tables_and_plots_when_their_suite_is_kept(all_suites: Results) -> None:
+    files = {str(path.relative_to(ROOT)): text for path, text in written(all_suites)}
+
+    assert "(images/field-drain.svg)" in files["docs/speed.md"]
+    assert "Not measured yet." in files["docs/speed.md"], "the field has no kills"
+    assert {"docs/images/field-drain.svg", "docs/images/scale-growth.svg"} <= set(files)
+    assert "docs/images/field-late.svg" not in files
+
+
+def test_plots_are_well_formed_and_readable_in_dark_mode(all_suites: Results) -> None:
+    drawn = {path.name: text for path, text in written(all_suites) if path.suffix == ".svg"}
+
+    assert len(drawn) == 5
+    for text in drawn.values():
+        ElementTree.fromstring(text)
+        assert "prefers-color-scheme: dark" in text
+        assert "currentColor" in text
+        assert text.count("http") == 1  # the name of the format
