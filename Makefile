@@ -62,7 +62,11 @@ soak: setup servers ## Run random histories and the recirculation of messages fo
 
 bench-check: setup servers ## Run everything that measures, and compare it with its targets
 	$(PYTEST) -m measure tests/fault tests/scale
-	$(BIN)/python -m benchmarks --peers none
+	$(BIN)/python -m benchmarks.instructions
+	$(BIN)/python -m benchmarks wire engine topic worker --peers none
+
+bench-accept: setup ## Store the instruction counts of this version: a rise is accepted with its commit
+	$(BIN)/python -m benchmarks.instructions --accept
 
 check: check-format check-lint check-types check-imports check-spelling check-words check-generated check-lua check-lua-format ## Run all checks that run no code
 

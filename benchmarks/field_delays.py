@@ -17,28 +17,27 @@ ROUNDS = 2
 def measure(rig: Rig) -> list[Result]:
     """Let messages fall due while a worker waits. Handlers read the clock that the server reads."""
     able = [side for side in sides(rig) if side.name not in PEERS or PEERS[side.name].has_delays]
-    found = in_turn(able, min(ROUNDS, rig.rounds), lambda side, broker: _lateness(rig, side, broker))
+    rounds = min(ROUNDS, rig.rounds)
+    spreads = in_turn(able, rounds, lambda side, broker: _late(side, broker, rig.count(SPREAD), 2.0, SPREAD_OVER))
+    bursts = in_turn(able, rounds, lambda side, broker: _late(side, broker, rig.count(BURST), DUE_IN, 0.0))
     results = []
-    for name, rounds in found.items():
+    for name in dict.fromkeys([*spreads, *bursts]):
+        spread, burst = spreads.get(name, []), bursts.get(name, [])
         columns = {
-            "delayed over 5 s, late, p50": [percentile(spread, 0.5) for spread, _ in rounds],
-            "delayed over 5 s, late, p99": [percentile(spread, 0.99) for spread, _ in rounds],
-            "5,000 due at once, the last one": [max(burst) for _, burst in rounds],
-            "delayed, the earliest": [min(*spread, *burst) for spread, burst in rounds],
+            "delayed over 5 s, late, p50": [percentile(found, 0.5) for found in spread],
+            "delayed over 5 s, late, p99": [percentile(found, 0.99) for found in spread],
+            "5,000 due at once, the last one": [max(found) for found in burst],
+            "delayed, the earliest": [min(found) for found in (*spread, *burst)],
         }
         results += [
             figure(question, name, "ms", samples, higher_is_better="earliest" in question)
             for question, samples in columns.items()
+            if samples
         ]
     return results
 
 
-def _lateness(rig: Rig, side: Side, broker: Broker) -> tuple[list[float], list[float]]:
-    """Milliseconds after the due time: of messages spread over time, and of those due at one moment."""
-    party = side.party(broker.url)
-    found = [
-        party.delayed(rig.count(SPREAD), due_in=2.0, spread=SPREAD_OVER),
-        party.delayed(rig.count(BURST), due_in=DUE_IN, spread=0.0),
-    ]
-    spread, burst = ([(hit.moment - hit.stamp) * 1000 for hit in record.hits] for record in found)
-    return spread, burst
+def _late(side: Side, broker: Broker, messages: int, due_in: float, spread: float) -> list[float]:
+    """Milliseconds after the due time, of each message."""
+    record = side.party(broker.url).delayed(messages, due_in=due_in, spread=spread)
+    return [(hit.moment - hit.stamp) * 1000 for hit in record.hits]

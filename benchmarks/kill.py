@@ -43,7 +43,8 @@ def once(
             _until(is_settled, 1)
         ended, started = _ended(journal), _lines(journal, "start")
     doubled = sum(count > 1 for count in Counter(number for _, number in started).values())
-    return Recovery(max(ended.values(), default=killed_at) - killed_at, float(messages - len(ended)), float(doubled))
+    last = max(killed_at, *ended.values())  # all may have been done before the kill
+    return Recovery(last - killed_at, float(messages - len(ended)), float(doubled))
 
 
 def _lines(journal: Path, what: str) -> list[tuple[float, int]]:

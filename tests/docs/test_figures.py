@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any, Final
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -129,7 +129,7 @@ def test_plots_are_well_formed_and_readable_in_dark_mode(all_suites: Results) ->
 
     assert len(drawn) == 5
     for text in drawn.values():
-        ElementTree.fromstring(text)
+        ET.fromstring(text)
         assert "prefers-color-scheme: dark" in text
         assert "currentColor" in text
         assert text.count("http") == 1  # the name of the format
