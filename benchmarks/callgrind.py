@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _TOTAL: Final = re.compile(r"^summary: (\d+)", re.MULTILINE)
 
@@ -19,7 +19,7 @@ class NoCallgrind(Exception):
 class Counted:
     """A process under callgrind. Nothing is counted until `count` is called."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", directory: Path) -> None:
+    def __init__(self, process: Any, directory: Path) -> None:
         self.process = process
         self._directory = directory
 
@@ -54,7 +54,8 @@ def counted(command: Sequence[str], **settings: object) -> Iterator[Counted]:
         tool = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={directory}/count"]
         with (directory / "output").open("wb") as output:
             process = subprocess.Popen(  # type: ignore[call-overload]
-                [*tool, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output, **settings
+                [*tool, *command],
+                **{"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output, **settings},
             )
         try:
             yield Counted(process, directory)

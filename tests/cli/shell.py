@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import redis
+
 import duly
 from tests.warm import WarmPopen
 
@@ -29,6 +31,14 @@ class Done:
     @property
     def lines(self) -> list[str]:
         return self.out.splitlines()
+
+
+def bench_apps(url: str, namespace: str) -> list[duly.Duly]:
+    """Return an app for each temporary namespace of `duly bench` that has a queue or a worker."""
+    with redis.Redis.from_url(url) as client:
+        keys = {key.decode().partition(":")[0] for key in client.scan_iter(f"{namespace}-bench-*", 1000)}
+    apps = [duly.Duly(url, namespace=found) for found in sorted(keys)]
+    return [app for app in apps if app.queues() or app.workers()]
 
 
 class Shell:

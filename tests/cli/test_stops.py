@@ -14,7 +14,7 @@ from contextlib import suppress
 import pytest
 
 import duly
-from tests.cli.shell import DEADLINE, Shell, given_dead
+from tests.cli.shell import DEADLINE, Shell, bench_apps, given_dead
 
 
 def wait_until(condition: Callable[[], object], process: "subprocess.Popen[str]") -> None:
@@ -102,26 +102,26 @@ def full_pipe() -> tuple[int, int]:
     return reading, writing
 
 
-def test_a_terminated_bench_leaves_no_queue(shell: Shell, app: duly.Duly) -> None:
+def test_a_terminated_bench_leaves_no_queue(shell: Shell) -> None:
     with shell.start("bench") as process:
-        wait_until(app.queues, process)
+        wait_until(lambda: bench_apps(shell.url, shell.namespace), process)
 
         process.terminate()
         _, err = process.communicate(timeout=DEADLINE)
 
     assert (process.returncode, err) == (143, "")
-    assert app.queues() == []
+    assert bench_apps(shell.url, shell.namespace) == []
 
 
 @pytest.mark.parametrize("is_ignored", [False, True], ids=["foreground", "background of a script"])
-def test_a_bench_is_terminated_while_its_worker_runs(shell: Shell, app: duly.Duly, is_ignored: bool) -> None:
+def test_a_bench_is_terminated_while_its_worker_runs(shell: Shell, is_ignored: bool) -> None:
     """An event loop runs then. In the background of a script, Ctrl-C is ignored, but SIGTERM is not."""
     trap = "trap '' INT; " if is_ignored else ""
     words = ["sh", "-c", f'{trap}exec "$@"', "sh", *shell.words("bench", "--messages", "30000")]
     with subprocess.Popen(
         words, env=shell.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        wait_until(app.workers, process)
+        wait_until(lambda: any(each.workers() for each in bench_apps(shell.url, shell.namespace)), process)
         if is_ignored:
             process.send_signal(signal.SIGINT)
 
@@ -129,7 +129,7 @@ def test_a_bench_is_terminated_while_its_worker_runs(shell: Shell, app: duly.Dul
         out, err = process.communicate(timeout=DEADLINE)
 
     assert (process.returncode, out, err) == (143, "", "")
-    assert app.queues() == []
+    assert bench_apps(shell.url, shell.namespace) == []
 
 
 def test_a_stopped_redrive_prints_its_progress(shell: Shell, app: duly.Duly) -> None:
