@@ -106,7 +106,7 @@ fix: setup gen $(NODE_STAMP) ## Fix what can be fixed by a tool
 	$(BIN)/ruff check --fix --quiet .
 	$(BIN)/ruff format --quiet .
 
-gen: setup ## Write the sync client and its tests, docs/conformance.md, and the picture of the live view
+gen: setup figures ## Write the sync client and its tests, docs/conformance.md, pictures, and the figures of the pages
 	$(BIN)/python tools/unasync.py
 	$(BIN)/python -m tests.client.conformance
 	$(BIN)/python tools/picture.py
@@ -114,7 +114,7 @@ gen: setup ## Write the sync client and its tests, docs/conformance.md, and the 
 figures: setup ## Write the figures and plots of all pages from benchmarks/results
 	$(BIN)/python -m benchmarks.report
 
-bench: setup ## Measure Duly beside all peers, and write the figures of the pages: hours
+bench: setup ## Measure Duly beside all peers, and write the figures of the pages: two hours
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.report
 

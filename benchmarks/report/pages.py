@@ -14,7 +14,8 @@ from benchmarks.report.tables import NOT_YET, TABLES
 ROOT: Final = Path(__file__).parents[2]
 IMAGES: Final = ROOT / "docs/images"
 
-MARK: Final = re.compile(r"<!--= (?P<name>[\w.-]+) -->(?P<text>.*?)<!--/-->", re.DOTALL)
+MARK: Final = re.compile(r"(?<!`)<!--= (?P<name>[\w.-]+) -->(?P<text>.*?)<!--/-->", re.DOTALL)
+"""Not in a code span, where a page explains it."""
 
 
 class UnknownFigure(Exception):
