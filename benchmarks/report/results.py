@@ -32,7 +32,7 @@ class Figure:
 
     @property
     def label(self) -> str:
-        """Say how far the figure can be trusted: nothing, that it is a single sample, or that samples are far apart."""
+        """Label a figure that should not be compared closely: a single sample, or samples that are far apart."""
         if len(self.samples) < 2:
             return "one sample"
         middle = median(self.samples)

@@ -85,7 +85,7 @@ def test_a_run_that_would_fill_the_server_is_refused(
         assert bench_apps(server("valkey").url, queue_name) == []
 
 
-def test_cost_is_left_out_where_the_server_does_not_say(
+def test_cost_is_left_out_where_the_server_refuses_info(
     server: StartedServer, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_use, "_info", lambda _app: {})

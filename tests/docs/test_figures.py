@@ -15,7 +15,7 @@ from benchmarks.report.results import KEPT, Results
 from benchmarks.report.tables import TABLES
 
 PAST: Final = ("CHANGELOG.md", "docs/decisions")
-"""Pages that say what was measured at some time."""
+"""Pages with figures of the past."""
 
 
 def test_every_page_and_plot_has_the_figures_of_the_results() -> None:
@@ -48,7 +48,7 @@ def test_every_figure_is_on_a_page() -> None:
 
 
 def test_the_words_around_the_figures_are_true() -> None:
-    """Pages say: none lost, none early, four samples, and no difference in idle latency that the samples show."""
+    """Pages claim: none lost, none early, four samples, and no difference in idle latency that the samples show."""
     results = Results()
     ranges = {}
     for party in ("duly async", "repid", "taskiq"):

@@ -1,6 +1,6 @@
 """Exact counts: round trips and commands of a message. A call too many is found here, before a benchmark shows it.
 
-A count changes only with the code, so a change of a figure in this file is a change of cost: say why in its commit.
+A count changes only with the code, so a change of a figure in this file is a change of cost: its commit explains it.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ BATCH: Final = 100
 
 @dataclass(frozen=True)
 class Cost:
-    """What the server saw."""
+    """The requests and commands of one act, counted by the server."""
 
     trips: int
     """Requests that the server read, each from one write of a client."""

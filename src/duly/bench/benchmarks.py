@@ -131,7 +131,7 @@ async def _work_off(load: Load) -> float:
 
 @asynccontextmanager
 async def _working(load: Load, handler: Callable[[Any], Awaitable[None]]) -> AsyncIterator[None]:
-    """Run a worker of its own app, since handlers cannot be removed."""
+    """Run a worker of a separate app, since handlers cannot be removed."""
     app = Duly(load.app, namespace=load.app.namespace)
     app.queue(load.queue.name, lease=60).handler(concurrency=100)(handler)
     async with Worker(app, WorkerOptions()):

@@ -54,7 +54,7 @@ def _row(figure: benchmark.Figure) -> tuple[str, str, str, str]:
 
 
 def _note(figure: benchmark.Figure) -> str:
-    """Say how far a figure can be trusted."""
+    """Label a figure that should not be compared closely."""
     if len(figure.samples) == 1:
         return "one sample"
     is_noisy = max(figure.samples) - min(figure.samples) > _NOISY * abs(figure.value)
