@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from benchmarks.contest import OURS
-from benchmarks.peers import environments
+from benchmarks.contest import sides
+from benchmarks.peers import brokers, environments
 from benchmarks.peers.catalog import PEERS, USUAL
 from benchmarks.rig import Result, Rig, running_rig
 
@@ -108,13 +108,16 @@ def _peers(suite: str, wanted: Sequence[str] | None) -> Sequence[str]:
 
 
 def _sides(peers: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Name the settings and the guarantee of everyone who took part."""
-    ours = {side.name: {"guarantee": side.guarantee, "keeps": side.keeps, "settings": side.settings} for side in OURS}
-    theirs = {
-        name: {"guarantee": PEERS[name].guarantee, "keeps": PEERS[name].keeps, "settings": PEERS[name].settings}
-        for name in peers
+    """Name the server, the settings and the guarantee of everyone who took part."""
+    return {
+        side.name: {
+            "server": f"{side.broker} {brokers.version(side.broker)}".strip(),
+            "guarantee": side.guarantee,
+            "keeps": side.keeps,
+            "settings": side.settings,
+        }
+        for side in sides(peers)
     }
-    return {**ours, **theirs}
 
 
 def prepared(peers: Sequence[str]) -> dict[str, dict[str, str]]:

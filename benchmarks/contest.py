@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from benchmarks.peers.brokers import Broker, BrokerMissing, running
-from benchmarks.peers.catalog import AT_LEAST_ONCE, PEERS
+from benchmarks.peers.catalog import AT_LEAST_ONCE, PEERS, Peer
 from benchmarks.peers.parties import Party, PartyFailed, duly_party, peer_party
-from benchmarks.rig import Result, Rig, median
+from benchmarks.rig import Result, median
 
 T = TypeVar("T")
 
@@ -44,9 +44,9 @@ OURS: Final = (
 )
 
 
-def sides(rig: Rig) -> list[Side]:
+def sides(peers: Iterable[str]) -> list[Side]:
     """List Duly, and the peers that are measured beside it."""
-    return [*OURS, *(_of_peer(name) for name in rig.peers)]
+    return [*OURS, *(_of_peer(name) for name in peers)]
 
 
 def _of_peer(name: str) -> Side:
@@ -74,7 +74,27 @@ def in_turn(taking_part: Iterable[Side], rounds: int, measure: Callable[[Side, B
     return {side.name: found[side.name] for side in entrants if found.get(side.name)}
 
 
-def figure(question: str, party: str, unit: str, samples: list[float], *, higher_is_better: bool) -> Result:
-    """Give the median of a side, with all its samples."""
+def figure(
+    question: str, party: str, unit: str, samples: list[float], *, higher_is_better: bool, bar: float | None = None
+) -> Result:
+    """Give the median of a side, with all its samples. Only Duly has to clear the bar."""
     kept = [float(f"{sample:.6g}") for sample in samples]
-    return Result(question, median(kept), unit, None, higher_is_better=higher_is_better, samples=kept, party=party)
+    asked = bar if party == OURS[0].name else None
+    return Result(question, median(kept), unit, asked, higher_is_better=higher_is_better, samples=kept, party=party)
+
+
+def of_best_peer(question: str, results: Iterable[Result], *, bar: float) -> list[Result]:
+    """Compare Duly with the best peer that delivers at least once on the same server, round by round."""
+    asked = {result.party: result for result in results if result.question == question}
+    rivals = [result for name, result in asked.items() if name in PEERS and _is_rival(PEERS[name])]
+    if OURS[0].name not in asked or not rivals:
+        return []
+    ours = asked[OURS[0].name]
+    best = max(rivals, key=lambda rival: rival.value if ours.higher_is_better else -rival.value)
+    ratios = [round(mine / theirs, 3) for mine, theirs in zip(ours.samples, best.samples, strict=False) if theirs]
+    name = f"{question}: Duly, of the best peer on Valkey ({best.party})"
+    return [Result(name, median(ratios), "ratio", bar, ours.higher_is_better, ratios)] if ratios else []
+
+
+def _is_rival(peer: Peer) -> bool:
+    return peer.broker == "valkey" and peer.guarantee == AT_LEAST_ONCE

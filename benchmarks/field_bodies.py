@@ -13,7 +13,7 @@ Rates = dict[str, tuple[float, float]]
 
 def measure(rig: Rig) -> list[Result]:
     """Send one by one and drain, for each size, all sides in turn."""
-    found = in_turn(sides(rig), rig.rounds, lambda side, broker: _rates(rig, side, broker))
+    found = in_turn(sides(rig.peers), rig.rounds, lambda side, broker: _rates(rig, side, broker))
     return [
         figure(
             f"{what}, bodies of {size}",

@@ -1,6 +1,6 @@
 """How late are delayed messages of each party, spread over time and due at one moment, and is any early?"""
 
-from benchmarks.contest import Side, figure, in_turn, sides
+from benchmarks.contest import Side, figure, in_turn, of_best_peer, sides
 from benchmarks.peers.brokers import Broker
 from benchmarks.peers.catalog import PEERS
 from benchmarks.rig import Result, Rig, percentile
@@ -10,13 +10,15 @@ BURST = 5_000
 DUE_IN = 10.0
 """Seconds. All messages of a burst are sent by then."""
 
+BARS = {"5,000 due at once, the last one": 60, "delayed, the earliest": 0}
+
 ROUNDS = 2
 """Each takes half a minute a party."""
 
 
 def measure(rig: Rig) -> list[Result]:
     """Let messages fall due while a worker waits. Handlers read the clock that the server reads."""
-    able = [side for side in sides(rig) if side.name not in PEERS or PEERS[side.name].has_delays]
+    able = [side for side in sides(rig.peers) if side.name not in PEERS or PEERS[side.name].has_delays]
     rounds = min(ROUNDS, rig.rounds)
     spreads = in_turn(able, rounds, lambda side, broker: _late(side, broker, rig.count(SPREAD), 2.0, SPREAD_OVER))
     bursts = in_turn(able, rounds, lambda side, broker: _late(side, broker, rig.count(BURST), DUE_IN, 0.0))
@@ -30,10 +32,12 @@ def measure(rig: Rig) -> list[Result]:
             "delayed, the earliest": [min(found) for found in (*spread, *burst)],
         }
         results += [
-            figure(question, name, "ms", samples, higher_is_better="earliest" in question)
+            figure(question, name, "ms", samples, higher_is_better="earliest" in question, bar=BARS.get(question))
             for question, samples in columns.items()
             if samples
         ]
+    for question in ("delayed over 5 s, late, p50", "delayed over 5 s, late, p99"):
+        results += of_best_peer(question, results, bar=1)
     return results
 
 

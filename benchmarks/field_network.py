@@ -13,7 +13,7 @@ LATENCIES, GAP = 100, 0.02
 
 def measure(rig: Rig) -> list[Result]:
     """Send, send many, drain, and send to an idle worker, all through a proxy that delays every byte."""
-    found = in_turn(sides(rig), rig.rounds, lambda side, broker: _figures(rig, side, broker))
+    found = in_turn(sides(rig.peers), rig.rounds, lambda side, broker: _figures(rig, side, broker))
     questions = {"send": "messages/s", "send many": "messages/s", "drain": "messages/s", "latency, idle, p50": "ms"}
     return [
         figure(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from benchmarks.contest import Side, figure, in_turn, sides
+from benchmarks.contest import Side, figure, in_turn, of_best_peer, sides
 from benchmarks.peers.brokers import Broker
 from benchmarks.rig import Result, Rig
 
@@ -21,10 +21,11 @@ class Rates:
     memory: float
 
 
+DRAIN = "drain, one worker process"
 COLUMNS = {
     "send, one after another": ("send", "messages/s", True),
     "send, many at once": ("bulk", "messages/s", True),
-    "drain, one worker process": ("drain", "messages/s", True),
+    DRAIN: ("drain", "messages/s", True),
     "server CPU of a send": ("send_cpu", "us", False),
     "server CPU of a drained message": ("drain_cpu", "us", False),
     "worker CPU of a message": ("worker_cpu", "us", False),
@@ -34,14 +35,14 @@ COLUMNS = {
 
 def measure(rig: Rig) -> list[Result]:
     """Send one by one, send many, drain both: each side in turn."""
-    found = in_turn(sides(rig), rig.rounds, lambda side, broker: _rates(rig, side, broker))
+    found = in_turn(sides(rig.peers), rig.rounds, lambda side, broker: _rates(rig, side, broker))
     results = []
     for question, (field, unit, higher) in COLUMNS.items():
         for name, rounds in found.items():
             values = [getattr(rates, field) for rates in rounds]
             if samples := [value for value in values if value is not None]:
                 results.append(figure(question, name, unit, samples, higher_is_better=higher))
-    return results
+    return results + of_best_peer(DRAIN, results, bar=15)
 
 
 def _rates(rig: Rig, side: Side, broker: Broker) -> Rates:

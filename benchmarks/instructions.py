@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import redis
 
@@ -205,7 +205,7 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("--accept", action="store_true", help="store the counts of this version")
     wanted = parser.parse_args(args)
     here = versions()
-    kept = json.loads(STORED.read_text()) if STORED.exists() else {"counts": {}, **here}
+    kept: dict[str, Any] = json.loads(STORED.read_text()) if STORED.exists() else {"counts": {}, **here}
     found = of_scripts() | of_worker()
     risen = compare(kept["counts"], found)
     if wanted.accept:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from benchmarks.peers.brokers import HOST, Broker, free_port
+from benchmarks.peers.brokers import HOST, Broker, BrokerMissing, answers, free_port
 
 _ROOT: Final = Path(__file__).parents[1]
 _CHUNK: Final = 1 << 18
@@ -28,24 +28,15 @@ def before(broker: Broker, round_trip: float) -> Iterator[str]:
     arguments = [str(port), str(broker.port), str(round_trip / 2)]
     process = subprocess.Popen([sys.executable, "-m", "benchmarks.slow_network", *arguments], cwd=_ROOT)
     try:
-        _wait_for(port)
+        deadline = time.monotonic() + 30
+        while not answers(port):
+            if time.monotonic() > deadline:
+                raise BrokerMissing("the slow network did not start")
+            time.sleep(0.02)
         yield broker.url.replace(f":{broker.port}", f":{port}")
     finally:
         process.kill()
         process.wait()
-
-
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            socket.create_connection((HOST, port), timeout=1).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-        else:
-            return
 
 
 def _carry(source: socket.socket, target: socket.socket, delay: float) -> None:

@@ -141,6 +141,23 @@ BROKERS: Final[Mapping[str, Callable[[int, str], Launch]]] = {
 }
 
 
+def version(kind: str) -> str:
+    """Name the version of a server. Empty if it is not installed, and for Valkey, which the rig names."""
+    try:
+        if kind == "rabbitmq":
+            return next((path.name.rpartition("-")[2] for path in Path("/usr/lib/rabbitmq/lib").glob("*-*")), "")
+        if kind in _VERSION_COMMANDS:
+            program, option = _VERSION_COMMANDS[kind]
+            printed = subprocess.run([_found(program), option], capture_output=True, text=True, check=True).stdout
+            return printed.split()[-1].removeprefix("v")
+    except BrokerMissing:
+        pass
+    return ""
+
+
+_VERSION_COMMANDS: Final = {"nats": ("nats-server", "--version"), "beanstalkd": ("beanstalkd", "-v")}
+
+
 @contextmanager
 def running(kind: str) -> Iterator[Broker]:
     """Start a server, wait until it answers, and end it."""
@@ -181,17 +198,20 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 def _wait_for(port: int, processes: list["subprocess.Popen[bytes]"], log: Path) -> None:
     deadline = time.monotonic() + 60
-    while True:
-        try:
-            socket.create_connection((HOST, port), timeout=1).close()
-        except OSError:
-            ended = any(process.poll() is not None for process in processes)
-            if ended or time.monotonic() > deadline:
-                words = log.read_text(errors="replace").strip()[-500:]
-                raise BrokerMissing(f"{processes[-1].args!r} did not start: {words}") from None
-            time.sleep(0.02)
-        else:
-            return
+    while not answers(port):
+        if any(process.poll() is not None for process in processes) or time.monotonic() > deadline:
+            words = log.read_text(errors="replace").strip()[-500:]
+            raise BrokerMissing(f"{processes[-1].args!r} did not start: {words}")
+        time.sleep(0.02)
+
+
+def answers(port: int) -> bool:
+    """Whether a server accepts connections on a port."""
+    try:
+        socket.create_connection((HOST, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def free_port() -> int:

@@ -94,4 +94,4 @@ class Results:
         ]
 
 
-SUITES_WITH_BARS: Final = ("wire", "engine", "topic", "worker")
+SUITES_WITH_BARS: Final = ("wire", "engine", "topic", "worker", "field")

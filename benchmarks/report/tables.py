@@ -27,8 +27,9 @@ def guarantees(results: Results) -> str:
     for name, side in record["sides"].items():
         versions = record["peers"].get(name, {})
         version = next(iter(versions.values()), "")
-        rows.append((f"{name} {version}".strip(), side["guarantee"], side["keeps"], side["settings"]))
-    return _table(("", "a message is delivered", "the server keeps it", "settings"), rows)
+        who = f"{name} {version}".strip()
+        rows.append((who, side["server"], side["guarantee"], side["keeps"], side["settings"]))
+    return _table(("", "server", "a message is delivered", "the server keeps it", "settings"), rows)
 
 
 def field(*columns: tuple[str, str]) -> Write:

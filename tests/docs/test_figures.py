@@ -75,7 +75,7 @@ def all_suites(tmp_path: Path) -> Results:
     """Copy the kept results, and add a small field and a small growth."""
     for path in KEPT.glob("*.json"):
         (tmp_path / path.name).write_text(path.read_text())
-    side = {"guarantee": "at least once", "keeps": "in memory", "settings": "none"}
+    side = {"server": "valkey", "guarantee": "at least once", "keeps": "in memory", "settings": "none"}
     drain = "drain, one worker process"
     field = {
         "peers": {"slow<&>peer": {"slow<&>peer": "1.2"}},
@@ -108,7 +108,7 @@ def test_a_cell_has_the_range_of_its_samples_and_names_noise_and_single_samples(
 
 
 def test_the_settings_and_the_guarantee_of_each_party_are_named(all_suites: Results) -> None:
-    assert "| slow<&>peer 1.2 | at least once | in memory | none |" in TABLES["table.guarantees"](all_suites)
+    assert "| slow<&>peer 1.2 | valkey | at least once | in memory | none |" in TABLES["table.guarantees"](all_suites)
 
 
 def test_growth_has_a_row_for_each_step(all_suites: Results) -> None:

@@ -1,0 +1,98 @@
+"""The benchmarks can be run: every question and every peer has its file, and the tools around them work."""
+
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import instructions, slow_network
+from benchmarks.__main__ import SUITES
+from benchmarks.contest import figure, of_best_peer
+from benchmarks.peers.brokers import BROKERS, HOST, Broker
+from benchmarks.peers.catalog import PEERS, USUAL, adapter_of
+from benchmarks.rig import Result
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def test_every_question_has_a_file() -> None:
+    asked = {question for questions in SUITES.values() for question in questions}
+
+    assert {question for question in asked if not (BENCHMARKS / f"{question}.py").exists()} == set()
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_every_peer_has_an_adapter_a_server_settings_and_a_guarantee(name: str) -> None:
+    peer = PEERS[name]
+
+    assert (BENCHMARKS / "peers/adapters" / f"{adapter_of(name)}.py").exists()
+    assert peer.broker in BROKERS
+    assert peer.settings
+    assert peer.guarantee.startswith(("at least once", "at most once"))
+
+
+def test_the_usual_peers_are_known() -> None:
+    assert set(USUAL) <= set(PEERS)
+
+
+def test_counts_that_rise_or_are_new_are_reported() -> None:
+    stored = {"same": 1000, "noise": 1000, "rose": 1000, "fell": 1000}
+
+    found = {"same": 1000, "noise": 1049, "rose": 1051, "fell": 500, "new": 1}
+
+    assert instructions.compare(stored, found) == ["rose", "new"]
+
+
+def result(party: str, *samples: float) -> Result:
+    return figure("drain", party, "messages/s", list(samples), higher_is_better=True)
+
+
+def test_duly_is_compared_with_the_best_peer_of_its_kind_round_by_round() -> None:
+    """NATS has another server, huey delivers at most once, and arq is slower than repid."""
+    results = [result("duly", 100, 120), result("arq", 4, 4), result("repid", 10, 8)]
+    results += [result("nats", 50, 50), result("huey", 20, 20)]
+
+    (found,) = of_best_peer("drain", results, bar=15)
+
+    assert found.question == "drain: Duly, of the best peer on Valkey (repid)"
+    assert (found.samples, found.value, found.holds) == ([10.0, 15.0], 12.5, False)
+
+
+def test_duly_is_not_compared_without_rivals() -> None:
+    assert of_best_peer("drain", [result("duly", 1.0), result("nats", 1.0)], bar=15) == []
+
+
+def test_a_slow_network_delivers_all_bytes_in_order_after_a_round_trip() -> None:
+    sent = bytes(range(256)) * 4000
+    with socket.create_server((HOST, 0)) as server:
+        threading.Thread(target=_echo, args=(server,), daemon=True).start()
+        port = server.getsockname()[1]
+        broker = Broker("echo", f"echo://{HOST}:{port}", port, [])
+        with slow_network.before(broker, 0.02) as url:
+            near = int(url.rpartition(":")[2])
+            assert near != port
+            with socket.create_connection((HOST, near)) as client:
+                began = time.monotonic()
+                threading.Thread(target=client.sendall, args=(sent,), daemon=True).start()
+                first = client.recv(1)
+                elapsed = time.monotonic() - began
+                rest = bytearray()
+                while len(rest) < len(sent) - 1:
+                    rest += client.recv(1 << 16)
+
+    assert first + rest == sent
+    assert elapsed >= 0.02
+
+
+def _echo(server: socket.socket) -> None:
+    """Echo everything on all connections, one after another. The first one only tests whether the proxy answers."""
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        with connection:
+            while data := connection.recv(1 << 16):
+                connection.sendall(data)
