@@ -115,12 +115,10 @@ figures: setup ## Write the figures and plots of all pages from benchmarks/resul
 	$(BIN)/python -m benchmarks.report
 
 bench: setup ## Measure Duly beside all peers, and write the figures of the pages: two hours
-	$(BIN)/python -m benchmarks
-	$(BIN)/python -m benchmarks.report
+	$(BIN)/python -m benchmarks; missed=$$?; $(BIN)/python -m benchmarks.report; exit $$missed
 
 bench-scale: setup ## Measure growth: 10,000,000 messages, 10,000 queues, 8 worker processes
-	$(BIN)/python -m benchmarks scale
-	$(BIN)/python -m benchmarks.report
+	$(BIN)/python -m benchmarks scale && $(BIN)/python -m benchmarks.report
 
 docs: setup ## Build the documentation as a site, in site/
 	$(BIN)/mkdocs build --strict --quiet

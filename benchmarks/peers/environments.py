@@ -1,6 +1,6 @@
 """A virtual environment for each peer, made when it is first needed.
 
-They are below `.venvs` beside this file, or in $DULY_PEERS_HOME: <home>/<peer>/bin/python.
+They are below `.venvs` beside this file, or in $DULY_PEERS_HOME: <home>/<adapter>/bin/python.
 """
 
 import json

@@ -10,8 +10,10 @@ from benchmarks.report.numbers import rate, short
 from benchmarks.report.results import Figure, NotMeasured, Results
 
 _STYLE: Final = """<style>
-svg { color: #1f2328; --ours: #0a6b4a; --theirs: #7d8590; --line: #d1d9e0; }
-@media (prefers-color-scheme: dark) { svg { color: #e6edf3; --ours: #3fb68b; --theirs: #8b949e; --line: #3d444d; } }
+svg { color: #1f2328; --paper: #ffffff; --ours: #0a6b4a; --theirs: #7d8590; --line: #d1d9e0; }
+@media (prefers-color-scheme: dark) {
+  svg { color: #e6edf3; --paper: #0d1117; --ours: #3fb68b; --theirs: #8b949e; --line: #3d444d; } }
+.paper { fill: var(--paper); }
 text { fill: currentColor; font: 13px system-ui, sans-serif; }
 .title { font-weight: 600; }
 .small { font-size: 11px; }
@@ -69,7 +71,7 @@ def bars(title: str, unit: str, rows: Sequence[Bar], *, higher_is_better: bool) 
 
 def curve(title: str, step: str, unit: str, points: Sequence[tuple[float, Figure]]) -> str:
     """Draw a line over steps that grow by factors, with the range of the samples at each."""
-    height, left, right, base = 260, 60, 30, 220
+    height, left, right, base = 260, 60, 50, 230
     steps = [math.log10(where) for where, _ in points]
     most = max(max([figure.value, *figure.samples]) for _, figure in points) or 1.0
 
@@ -78,7 +80,7 @@ def curve(title: str, step: str, unit: str, points: Sequence[tuple[float, Figure
         return left + (math.log10(where) - min(steps)) / span * (_WIDTH - left - right)
 
     def y(value: float) -> float:
-        return base - value / most * (base - _TOP)
+        return base - value / most * (base - _TOP - 16)
 
     parts = [f'<line class="axis" x1="{left}" x2="{_WIDTH - right}" y1="{base}" y2="{base}"/>']
     for where, figure in points:
@@ -104,6 +106,7 @@ def _svg(title: str, legend: str, height: int, parts: Sequence[str]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img">',
         f"<title>{escape(title)}</title>",
         _STYLE,
+        '<rect class="paper" width="100%" height="100%" rx="6"/>',
         f'<text class="title" x="8" y="18">{escape(title)}</text>',
         f'<text class="small" x="8" y="35">{escape(legend)}</text>',
         *parts,
