@@ -103,8 +103,11 @@ def run(suite: str, questions: Sequence[str], wanted: argparse.Namespace) -> boo
 
 def _peers(suite: str, wanted: Sequence[str] | None) -> Sequence[str]:
     """List who is measured beside Duly."""
-    usual = {"worker": USUAL, "field": tuple(PEERS)}
-    return [] if suite not in usual else usual[suite] if wanted is None else wanted
+    if suite == "field":
+        return tuple(PEERS) if wanted is None else wanted
+    if suite == "worker":  # all on the server of the rig
+        return [name for name in (USUAL if wanted is None else wanted) if PEERS[name].broker == "valkey"]
+    return []
 
 
 def _sides(peers: Iterable[str]) -> dict[str, dict[str, str]]:

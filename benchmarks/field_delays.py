@@ -7,7 +7,7 @@ from benchmarks.rig import Result, Rig, percentile
 
 SPREAD, SPREAD_OVER = 200, 5.0
 BURST = 5_000
-DUE_IN = 10.0
+DUE_IN = 15.0
 """Seconds. All messages of a burst are sent by then."""
 
 BARS = {"5,000 due at once, the last one": 60, "delayed, the earliest": 0}

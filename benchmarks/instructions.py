@@ -30,7 +30,7 @@ from duly.embedded.binary import find_binary
 
 STORED: Final = Path(__file__).with_name("instructions.json")
 TOLERANCE: Final = 0.05
-"""Two counts of the same code differ by up to 3 percent."""
+"""Two counts of the same code differ by up to 2 percent."""
 
 ROUNDS: Final = 3
 CALLS: Final = 30

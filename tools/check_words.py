@@ -42,7 +42,6 @@ CEILINGS: Final[Mapping[str, int]] = {
     "docs/mission.md": 30,
     "docs/operations.md": 120,
     "docs/scaling.md": 5,
-    "docs/speed.md": 5,
     "docs/topics.md": 1,
     "docs/workers.md": 100,
     "tests/cli": 1,

@@ -154,7 +154,7 @@ def _of_scale(title: str, start: str, step: str, unit: str) -> Callable[[Results
 
 PLOTS: Final[Mapping[str, tuple[str, Callable[[Results], str]]]] = {
     "speed-drain": (
-        "Messages per second that one worker process handles, beside the usual peers",
+        "Messages per second that one worker process handles, and three other queues",
         _of_worker("One worker process drains a queue", "drain, one worker, ", "messages/s", higher_is_better=True),
     ),
     "speed-idle": (
