@@ -75,12 +75,19 @@ def in_turn(taking_part: Iterable[Side], rounds: int, measure: Callable[[Side, B
 
 
 def figure(
-    question: str, party: str, unit: str, samples: list[float], *, higher_is_better: bool, bar: float | None = None
+    question: str,
+    party: str,
+    unit: str,
+    samples: list[float],
+    *,
+    higher_is_better: bool,
+    bar: float | None = None,
+    of_all: Callable[[list[float]], float] = median,
 ) -> Result:
-    """Give the median of a side, with all its samples. Only Duly has to clear the bar."""
+    """Give one value of all samples of a side. Only Duly has to clear the bar."""
     kept = [float(f"{sample:.6g}") for sample in samples]
     asked = bar if party == OURS[0].name else None
-    return Result(question, median(kept), unit, asked, higher_is_better=higher_is_better, samples=kept, party=party)
+    return Result(question, of_all(kept), unit, asked, higher_is_better=higher_is_better, samples=kept, party=party)
 
 
 def of_best_peer(question: str, results: Iterable[Result], *, bar: float) -> list[Result]:

@@ -10,7 +10,8 @@ BURST = 5_000
 DUE_IN = 15.0
 """Seconds. All messages of a burst are sent by then."""
 
-BARS = {"5,000 due at once, the last one": 60, "delayed, the earliest": 0}
+BARS = {"5,000 due at once, the last one": 60}
+EARLIEST = "delayed, the earliest"
 
 ROUNDS = 2
 """Each takes half a minute a party."""
@@ -29,13 +30,14 @@ def measure(rig: Rig) -> list[Result]:
             "delayed over 5 s, late, p50": [percentile(found, 0.5) for found in spread],
             "delayed over 5 s, late, p99": [percentile(found, 0.99) for found in spread],
             "5,000 due at once, the last one": [max(found) for found in burst],
-            "delayed, the earliest": [min(found) for found in (*spread, *burst)],
         }
         results += [
-            figure(question, name, "ms", samples, higher_is_better="earliest" in question, bar=BARS.get(question))
+            figure(question, name, "ms", samples, higher_is_better=False, bar=BARS.get(question))
             for question, samples in columns.items()
             if samples
         ]
+        earliest = [min(found) for found in (*spread, *burst)]
+        results.append(figure(EARLIEST, name, "ms", earliest, higher_is_better=True, bar=0, of_all=min))
     for question in ("delayed over 5 s, late, p50", "delayed over 5 s, late, p99"):
         results += of_best_peer(question, results, bar=1)
     return results

@@ -28,7 +28,7 @@ def measure(rig: Rig) -> list[Result]:
             "kill -9: the last one done after": ("s", [each.seconds for each in recoveries]),
         }
         results += [
-            figure(question, name, unit, samples, higher_is_better=False, bar=BARS.get(question))
+            figure(question, name, unit, samples, higher_is_better=False, bar=BARS.get(question), of_all=max)
             for question, (unit, samples) in columns.items()
         ]
     return results

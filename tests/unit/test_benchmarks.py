@@ -60,6 +60,16 @@ def test_duly_is_compared_with_the_best_peer_of_its_kind_round_by_round() -> Non
     assert (found.samples, found.value, found.holds) == ([10.0, 15.0], 12.5, False)
 
 
+def test_only_duly_has_to_clear_a_bar() -> None:
+    ours, theirs = (
+        figure("lost", party, "messages", [0, 3, 0], higher_is_better=False, bar=0, of_all=max)
+        for party in ("duly", "repid")
+    )
+
+    assert (ours.value, ours.holds) == (3, False)
+    assert (theirs.value, theirs.holds) == (3, True)
+
+
 def test_duly_is_not_compared_without_rivals() -> None:
     assert of_best_peer("drain", [result("duly", 1.0), result("nats", 1.0)], bar=15) == []
 
