@@ -182,4 +182,6 @@ def test_a_worker_claims_and_acks_a_hundred_messages_with_few_calls(subject: Sub
     calls, blocks = subject.calls(BATCH)
 
     assert blocks == 1
-    assert 2 <= calls <= 5, "a claim, one more that finds nothing, and acks that share calls"
+    # The claim behind the block takes one message, the next one the rest, and another one finds nothing. How many acks
+    # share a call depends on the pace of the handlers.
+    assert 4 <= calls <= 12
