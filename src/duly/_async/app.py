@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar, TypeVarTuple, Unpack, overload
 from zoneinfo import ZoneInfo
 
+from duly._async.late_link import AsyncLateLink, not_connected
 from duly._async.link import AsyncLink
 from duly._async.lock import AsyncLock
 from duly._async.queue import AsyncQueue
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from duly._typing import EitherDelivery, Server
 
 # --- sync only
-# | from duly._async.app import AsyncDuly, counterpart_of
+# | from duly._async.app import AsyncDuly, counterpart_of, follow
 # |
 # --- end
 _NOT_GIVEN: Final[Any] = object()
@@ -81,6 +82,8 @@ class AsyncDuly:
     - `patience`: Seconds that a call retries while the server does not answer. Then it raises Unavailable.
     - `credentials`: A function that returns user and password, or a password, for each new connection. It is for
       logins by tokens that expire, and replaces those of the URL. It may block, and may run in any thread.
+    - `connect`: False makes an app without a server, for factories. Define queues and tasks, then call `connect(url)`.
+      Using the app before that raises UsageError.
 
     Every call may raise Unavailable, or ServerError if the server refuses it. A call that is retried after a lost reply
     is carried out once. Close the app with `aclose`, or use it as a context manager.
@@ -95,10 +98,12 @@ class AsyncDuly:
         allow_eviction: bool = False,
         patience: float = 20.0,
         credentials: Credentials | None = None,
+        connect: bool = True,
     ) -> None:
-        self._address = _address(server)
-        if credentials is not None:
-            self._address = addresses.with_credentials(self._address, credentials)
+        is_late = not checked_flag(connect, "connect")
+        if is_late and (server is not None or credentials is not None):
+            raise UsageError("with connect=False, pass the server and its credentials to app.connect()")
+        self._server: Address | None = None if is_late else _address(server, credentials)
         self.namespace: str = checked_name(namespace, "namespace")
         self._max_message_bytes = checked_count(max_message_bytes, "max_message_bytes")
         self._allow_eviction = checked_flag(allow_eviction, "allow_eviction")
@@ -117,7 +122,35 @@ class AsyncDuly:
         _apps.add(self)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} on {self._address.shown}>"
+        where = "not connected" if self._server is None else f"on {self._server.shown}"
+        return f"<{type(self).__name__} {where}>"
+
+    def connect(self, server: "Server | None" = None, *, credentials: Credentials | None = None) -> None:
+        """Choose the server of an app that was made with `connect=False`. No call is made.
+
+        The arguments are those of the class. Queues, topics and tasks that were defined before use this server from now
+        on. Safe to repeat. Raises UsageError if the app has another server.
+        """
+        if self._is_counterpart:
+            raise UsageError("connect the sync app: its async counterpart follows")
+        address = _address(server, credentials)
+        if self._server is not None:
+            if self._server.reaches_the_same_as(address):
+                return
+            raise UsageError(f"the app is connected to {self._server.shown}: make another one for {address.shown}")
+        self._server, late = address, self._link
+        self._link = self._make_link()
+        late.bind(self._link)
+        # --- sync only
+        # | if self._aio is not None:
+        # |     follow(self._aio, self)
+        # --- end
+
+    @property
+    def _address(self) -> Address:
+        if self._server is None:
+            raise not_connected()
+        return self._server
 
     @overload
     def queue(self, name: str, *, type: type[T], **options: Unpack[QueueKeywords]) -> AsyncQueue[T]: ...
@@ -386,6 +419,8 @@ class AsyncDuly:
         self.is_closed = True
         if not self._is_counterpart:  # the sync app renews the leases of its counterpart
             self._renewer.stop()
+        if self._server is None:
+            return
         await self._link.aclose()
         # --- sync only
         # | if self._aio is not None:
@@ -404,6 +439,8 @@ class AsyncDuly:
         await self.aclose()
 
     def _make_link(self) -> Any:
+        if self._server is None:
+            return AsyncLateLink()
         if self._address.kind == "memory":
             from duly._async.memory import AsyncMemoryLink
 
@@ -438,15 +475,12 @@ class AsyncDuly:
 def counterpart_of(app: Any) -> AsyncDuly:
     """Return the async counterpart of a sync app: same server, same definitions, leases renewed by the same thread."""
     counterpart = AsyncDuly.__new__(AsyncDuly)
-    counterpart._address = app._address
+    counterpart._server = app._server
     counterpart.namespace = app.namespace
     counterpart._max_message_bytes = app._max_message_bytes
     counterpart._allow_eviction = app._allow_eviction
     counterpart._patience = app._patience
-    if counterpart._address.kind == "memory":
-        counterpart._link = app._link.counterpart()
-    else:
-        counterpart._link = counterpart._make_link()
+    counterpart._link = _link_beside(app, counterpart)
     counterpart._ids = IdMaker(os.urandom(11))
     counterpart._renewer = app._renewer
     counterpart._renewer_link = None
@@ -455,6 +489,20 @@ def counterpart_of(app: Any) -> AsyncDuly:
     counterpart.is_closed = False
     _apps.add(counterpart)
     return counterpart
+
+
+def follow(counterpart: AsyncDuly, app: Any) -> None:
+    """Connect the counterpart of a sync app that has a server now."""
+    late, counterpart._server = counterpart._link, app._server
+    counterpart._link = _link_beside(app, counterpart)
+    late.bind(counterpart._link)
+
+
+def _link_beside(app: Any, counterpart: AsyncDuly) -> Any:
+    """Make the link of a counterpart. In memory, both have one store."""
+    if app._server is not None and app._server.kind == "memory":
+        return app._link.counterpart()
+    return counterpart._make_link()
 
 
 # --- end
@@ -470,7 +518,12 @@ def _check_schedule(queue: Any, body: Any) -> None:
         raise UsageError("a schedule needs the body of its messages: app.schedule(name, queue, body, cron=...)")
 
 
-def _address(server: Any) -> Address:
+def _address(server: Any, credentials: Credentials | None) -> Address:
+    address = _address_of(server)
+    return address if credentials is None else addresses.with_credentials(address, credentials)
+
+
+def _address_of(server: Any) -> Address:
     if isinstance(server, Address):
         return server
     if isinstance(shared := getattr(server, "_address", None), Address):  # another app, sync or async

@@ -22,6 +22,7 @@ from duly._core.keys import RegistryKeys
 from duly._core.naming import about, is_of_topic
 from duly._core.resp import Credentials
 from duly._renewal import Renewer
+from duly._sync.late_link import LateLink, not_connected
 from duly._sync.link import Link
 from duly._sync.lock import Lock
 from duly._sync.queue import Queue
@@ -48,7 +49,7 @@ from duly.outcomes import OnBusy
 if TYPE_CHECKING:
     from duly._typing import EitherDelivery, Server
 
-from duly._async.app import AsyncDuly, counterpart_of
+from duly._async.app import AsyncDuly, counterpart_of, follow
 
 _NOT_GIVEN: Final[Any] = object()
 
@@ -80,6 +81,8 @@ class Duly:
     - `patience`: Seconds that a call retries while the server does not answer. Then it raises Unavailable.
     - `credentials`: A function that returns user and password, or a password, for each new connection. It is for
       logins by tokens that expire, and replaces those of the URL. It may block, and may run in any thread.
+    - `connect`: False makes an app without a server, for factories. Define queues and tasks, then call `connect(url)`.
+      Using the app before that raises UsageError.
 
     Every call may raise Unavailable, or ServerError if the server refuses it. A call that is retried after a lost reply
     is carried out once. Close the app with `close`, or use it as a context manager.
@@ -94,10 +97,12 @@ class Duly:
         allow_eviction: bool = False,
         patience: float = 20.0,
         credentials: Credentials | None = None,
+        connect: bool = True,
     ) -> None:
-        self._address = _address(server)
-        if credentials is not None:
-            self._address = addresses.with_credentials(self._address, credentials)
+        is_late = not checked_flag(connect, "connect")
+        if is_late and (server is not None or credentials is not None):
+            raise UsageError("with connect=False, pass the server and its credentials to app.connect()")
+        self._server: Address | None = None if is_late else _address(server, credentials)
         self.namespace: str = checked_name(namespace, "namespace")
         self._max_message_bytes = checked_count(max_message_bytes, "max_message_bytes")
         self._allow_eviction = checked_flag(allow_eviction, "allow_eviction")
@@ -114,7 +119,33 @@ class Duly:
         _apps.add(self)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} on {self._address.shown}>"
+        where = "not connected" if self._server is None else f"on {self._server.shown}"
+        return f"<{type(self).__name__} {where}>"
+
+    def connect(self, server: "Server | None" = None, *, credentials: Credentials | None = None) -> None:
+        """Choose the server of an app that was made with `connect=False`. No call is made.
+
+        The arguments are those of the class. Queues, topics and tasks that were defined before use this server from now
+        on. Safe to repeat. Raises UsageError if the app has another server.
+        """
+        if self._is_counterpart:
+            raise UsageError("connect the sync app: its async counterpart follows")
+        address = _address(server, credentials)
+        if self._server is not None:
+            if self._server.reaches_the_same_as(address):
+                return
+            raise UsageError(f"the app is connected to {self._server.shown}: make another one for {address.shown}")
+        self._server, late = address, self._link
+        self._link = self._make_link()
+        late.bind(self._link)
+        if self._aio is not None:
+            follow(self._aio, self)
+
+    @property
+    def _address(self) -> Address:
+        if self._server is None:
+            raise not_connected()
+        return self._server
 
     @overload
     def queue(self, name: str, *, type: type[T], **options: Unpack[QueueKeywords]) -> Queue[T]: ...
@@ -375,6 +406,8 @@ class Duly:
         self.is_closed = True
         if not self._is_counterpart:  # the sync app renews the leases of its counterpart
             self._renewer.stop()
+        if self._server is None:
+            return
         self._link.close()
         if self._aio is not None:
             self._aio._link.close_from_outside()
@@ -388,6 +421,8 @@ class Duly:
         self.close()
 
     def _make_link(self) -> Any:
+        if self._server is None:
+            return LateLink()
         if self._address.kind == "memory":
             from duly._sync.memory import MemoryLink
 
@@ -420,7 +455,12 @@ def _check_schedule(queue: Any, body: Any) -> None:
         raise UsageError("a schedule needs the body of its messages: app.schedule(name, queue, body, cron=...)")
 
 
-def _address(server: Any) -> Address:
+def _address(server: Any, credentials: Credentials | None) -> Address:
+    address = _address_of(server)
+    return address if credentials is None else addresses.with_credentials(address, credentials)
+
+
+def _address_of(server: Any) -> Address:
     if isinstance(server, Address):
         return server
     if isinstance(shared := getattr(server, "_address", None), Address):  # another app, sync or async
