@@ -39,6 +39,7 @@ from duly._core.topology import Away, Node, Placed
 
 # --- sync only
 # | from duly._sync.primitives import LEAVING_TIMEOUT
+# | from duly._sync.waiter import Blocks
 # --- end
 from duly.errors import DulyError, Unavailable
 from duly.options import Durable
@@ -193,6 +194,20 @@ class AsyncLink:
         """Wait for a wake token of a queue. True: one was taken."""
         self.connections.rebind_loop()
         return await self.waiter.wait(keys, seconds, exact=exact)
+
+    # --- sync only
+    # | def wait_for_any_token(self, keys: Sequence[QueueKeys], seconds: float, *, exact: bool, blocks: Blocks) -> Any:
+    # |     """Wait for a wake token of one of several queues. Return the name of its key, or None."""
+    # |     return self.waiter.wait_for_any(keys, seconds, exact=exact, blocks=blocks)
+    # |
+    # --- end
+    async def ask(self, keys: QueueKeys, title: str, command: list[Arg], patience: float | None = None) -> Any:
+        """Send a command that may be repeated, to the node that serves these keys. Retries as `run` does."""
+
+        async def ask(_pool: AsyncPool, wire: AsyncAsker, _: CallStream) -> Any:
+            return await wire.ask(command)
+
+        return await uninterrupted(self._with_retry(keys, title, ask, limit=patience))
 
     async def wait_for_entry(
         self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float, *, exact: bool

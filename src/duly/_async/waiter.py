@@ -17,6 +17,9 @@ from duly._core.resp import Arg, ErrorReply, ReplyError
 
 _LOG: Final = logging.getLogger("duly")
 
+Blocks = Callable[[AsyncPool, AsyncWire], bool]
+"""Is called with the connection of a wait. False: do not wait."""
+
 
 class AsyncWaiter:
     """Blocks on `wake`, `ends` and the streams of topics, without taking messages.
@@ -44,6 +47,19 @@ class AsyncWaiter:
         command: list[Arg] = [b"BLPOP", keys.key("wake"), f"{backstop:.3f}"]
         return await self._block(keys, command, seconds if exact else seconds + 0.3, takes_token=True) is not None
 
+    # --- sync only
+    # | def wait_for_any(self, keys: Sequence[QueueKeys], seconds: float, *, exact: bool, blocks: Blocks) -> Any:
+    # |     """Wait up to `seconds` for the wake token of any of these queues. Return the name of its key, or None.
+    # |
+    # |     All keys are in one slot. `blocks` is called before the command is sent, and may refuse it with False.
+    # |     """
+    # |     backstop = max(seconds, 0.001) + (5 if exact else 0)
+    # |     command: list[Arg] = [b"BLPOP", *(each.key("wake") for each in keys), f"{backstop:.3f}"]
+    # |     most = seconds if exact else seconds + 0.3
+    # |     reply = self._block(keys[0], command, most, takes_token=True, blocks=blocks)
+    # |     return None if reply is None else reply[0]
+    # |
+    # --- end
     async def wait_for_entry(
         self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float, *, exact: bool
     ) -> bool:
@@ -63,7 +79,15 @@ class AsyncWaiter:
         reply = await self._block(keys, [*command, b"STREAMS", keys.key("ends"), after], seconds + 0.3)
         return [(entry.decode(), fields[1].decode()) for entry, fields in reply[0][1]] if reply else []
 
-    async def _block(self, keys: QueueKeys, command: list[Arg], seconds: float, *, takes_token: bool = False) -> Any:
+    async def _block(
+        self,
+        keys: QueueKeys,
+        command: list[Arg],
+        seconds: float,
+        *,
+        takes_token: bool = False,
+        blocks: Blocks | None = None,
+    ) -> Any:
         """Run a blocking command on keys of a queue for up to `seconds`; None: no reply."""
         pool = wire = None
         woken = keys if takes_token else None
@@ -71,6 +95,9 @@ class AsyncWaiter:
             pool = await self._connections.serving_pool(keys)
             wire = await pool.take_waiting()
             self._blocked[wire] = pool, woken
+            if blocks is not None and not blocks(pool, wire):
+                pool.give_waiting(wire)
+                return None
             await wire.begin(command)
             if not await wire.poll(seconds):
                 await pool.unblock(wire)

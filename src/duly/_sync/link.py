@@ -35,7 +35,7 @@ from duly._sync.ends import Ends, EndWatch
 from duly._sync.pool import DOES_NOTHING, Pool
 from duly._sync.primitives import LEAVING_TIMEOUT, nothing_in_background, sleep, uninterrupted
 from duly._sync.routing import Route
-from duly._sync.waiter import Waiter
+from duly._sync.waiter import Blocks, Waiter
 from duly._sync.wire import REPLY_TIMEOUT, UNREACHABLE, Wire
 from duly.errors import DulyError, Unavailable
 from duly.options import Durable
@@ -186,6 +186,18 @@ class Link:
         """Wait for a wake token of a queue. True: one was taken."""
         self.connections.rebind_loop()
         return self.waiter.wait(keys, seconds, exact=exact)
+
+    def wait_for_any_token(self, keys: Sequence[QueueKeys], seconds: float, *, exact: bool, blocks: Blocks) -> Any:
+        """Wait for a wake token of one of several queues. Return the name of its key, or None."""
+        return self.waiter.wait_for_any(keys, seconds, exact=exact, blocks=blocks)
+
+    def ask(self, keys: QueueKeys, title: str, command: list[Arg], patience: float | None = None) -> Any:
+        """Send a command that may be repeated, to the node that serves these keys. Retries as `run` does."""
+
+        def ask(_pool: Pool, wire: Asker, _: CallStream) -> Any:
+            return wire.ask(command)
+
+        return uninterrupted(self._with_retry(keys, title, ask, limit=patience))
 
     def wait_for_entry(
         self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float, *, exact: bool

@@ -18,6 +18,9 @@ from duly._sync.wire import UNREACHABLE, Wire
 
 _LOG: Final = logging.getLogger("duly")
 
+Blocks = Callable[[Pool, Wire], bool]
+"""Is called with the connection of a wait. False: do not wait."""
+
 
 class Waiter:
     """Blocks on `wake`, `ends` and the streams of topics, without taking messages.
@@ -45,6 +48,17 @@ class Waiter:
         command: list[Arg] = [b"BLPOP", keys.key("wake"), f"{backstop:.3f}"]
         return self._block(keys, command, seconds if exact else seconds + 0.3, takes_token=True) is not None
 
+    def wait_for_any(self, keys: Sequence[QueueKeys], seconds: float, *, exact: bool, blocks: Blocks) -> Any:
+        """Wait up to `seconds` for the wake token of any of these queues. Return the name of its key, or None.
+
+        All keys are in one slot. `blocks` is called before the command is sent, and may refuse it with False.
+        """
+        backstop = max(seconds, 0.001) + (5 if exact else 0)
+        command: list[Arg] = [b"BLPOP", *(each.key("wake") for each in keys), f"{backstop:.3f}"]
+        most = seconds if exact else seconds + 0.3
+        reply = self._block(keys[0], command, most, takes_token=True, blocks=blocks)
+        return None if reply is None else reply[0]
+
     def wait_for_entry(
         self, keys: TopicKeys | GroupKeys, position: Sequence[bytes], seconds: float, *, exact: bool
     ) -> bool:
@@ -64,7 +78,15 @@ class Waiter:
         reply = self._block(keys, [*command, b"STREAMS", keys.key("ends"), after], seconds + 0.3)
         return [(entry.decode(), fields[1].decode()) for entry, fields in reply[0][1]] if reply else []
 
-    def _block(self, keys: QueueKeys, command: list[Arg], seconds: float, *, takes_token: bool = False) -> Any:
+    def _block(
+        self,
+        keys: QueueKeys,
+        command: list[Arg],
+        seconds: float,
+        *,
+        takes_token: bool = False,
+        blocks: Blocks | None = None,
+    ) -> Any:
         """Run a blocking command on keys of a queue for up to `seconds`; None: no reply."""
         pool = wire = None
         woken = keys if takes_token else None
@@ -72,6 +94,9 @@ class Waiter:
             pool = self._connections.serving_pool(keys)
             wire = pool.take_waiting()
             self._blocked[wire] = pool, woken
+            if blocks is not None and not blocks(pool, wire):
+                pool.give_waiting(wire)
+                return None
             wire.begin(command)
             if not wire.poll(seconds):
                 pool.unblock(wire)
