@@ -1,9 +1,9 @@
-"""The internal port: all private code of Duly that `duly.web` uses, and all private attributes for `duly.testing`.
+"""The internal port: all private code of Duly that its adapters use, and all private attributes for `duly.testing`.
 
-`duly.web` uses public names of Duly, and this module. It imports no other private module and reads no private
-attribute, which `tests/unit/test_port.py` checks. `duly.testing` has its own worker and imports parts of one, but
-reads no private attribute either. So the client can change as long as these functions keep their
-meaning. An operation that the dashboard needs and the public API does not have belongs here.
+The adapters are `duly.web`, `duly.kombu` and `duly.celery`. They use public names of Duly, and this module. They import
+no other private module and read no private attribute, which `tests/unit/test_port.py` checks. `duly.testing` has its
+own worker and imports parts of one, but reads no private attribute either. So the client can change as long as these
+functions keep their meaning. An operation that an adapter needs and the public API does not have belongs here.
 
 The functions take public objects: an app, a queue, a group, a topic or a delivery. The imported names are pure
 vocabulary of `duly._core`: states, counters, units, rates, and the steps that settle deliveries.
@@ -23,12 +23,14 @@ from duly._async.survey import AsyncSurvey, survey_nodes
 from duly._async.topic import AsyncTopic
 from duly._core import codec, ops, publishing, settles, topic_ops, views
 from duly._core.call import Call
-from duly._core.keys import QueueKeys
+from duly._core.foreign_names import encoded as encoded_name
+from duly._core.keys import KombuKeys, QueueKeys
 from duly._core.measures import size_text, span
 from duly._core.naming import nearest
 from duly._core.observing import attached
 from duly._core.rates import Course, Rates
 from duly._core.replies import lease_lost
+from duly._core.resp import Arg
 from duly._core.results import packed_result
 from duly._core.results import refusal_of as result_problem
 from duly._core.settles import Row, Step, acked, alike, deferred, extended, recycled, rejected, released, retried
@@ -38,6 +40,8 @@ from duly._core.topology import Away
 from duly._core.views import NUMBERS
 from duly._sync.app import Duly
 from duly._sync.delivery import Delivery
+from duly._sync.several import Several
+from duly._sync.topic import Topic
 from duly.errors import CodecError
 from duly.memory.engine import Engine
 from duly.message import Pending, PendingMessage
@@ -55,20 +59,25 @@ __all__ = [
     "Inbox",
     "Rates",
     "Row",
+    "Several",
     "State",
     "Step",
     "acked",
     "alike",
     "before_leaving",
+    "check_server",
     "counts_of",
     "deferred",
     "delivery_from",
+    "encoded_name",
+    "end_of",
     "entries_pending",
     "extended",
     "group_names",
     "group_rows",
     "is_position",
     "joining",
+    "kombu_command",
     "lease_lost",
     "log_dead",
     "max_message_bytes",
@@ -83,6 +92,7 @@ __all__ = [
     "recycled_with_body",
     "registered_groups",
     "registered_queue",
+    "reject_quietly",
     "rejected",
     "release_now",
     "released",
@@ -145,6 +155,17 @@ def open_topic(app: AsyncDuly, name: str, options: TopicOptions) -> AsyncTopic:
     return app._topic(name, options)
 
 
+def check_server(app: Duly, patience: float) -> None:
+    """Connect to the server. Raises Unavailable if it does not answer within `patience` seconds."""
+    app._link.ask(KombuKeys(app.namespace), "connecting", [b"PING"], patience)
+
+
+def kombu_command(app: Duly, command: str, table: str, *arguments: Arg) -> Any:
+    """Run a command on a table of the declarations of kombu, like HSET. It may be repeated after a lost reply."""
+    keys = KombuKeys(app.namespace)
+    return app._link.ask(keys, f"{command} of {keys.title}", [command, keys.key(table), *arguments])
+
+
 # Topics and groups
 
 
@@ -163,6 +184,12 @@ async def entries_pending(group: AsyncGroup) -> int:
     """Return the number of entries in the stream's pending list of a group."""
     row = await group._row()
     return 0 if row is None else row.pending
+
+
+def end_of(topic: Topic) -> str:
+    """Return the position of the last entry of a topic. `topic.read(after=...)` returns the entries after it."""
+    reading = topic._link.run(topic_ops.read(topic._keys, publishing.AT_END, 1))
+    return reading.position[0].decode()
 
 
 # Leases and positions
@@ -239,6 +266,12 @@ async def run_step(inbox: Inbox, step: Step) -> list[int]:
 async def release_now(inbox: Inbox, deliveries: Iterable[AsyncDelivery]) -> None:
     """Release deliveries without waiting for a server that is away."""
     await inbox._link.run_now(ops.release(inbox._keys, list(deliveries)))
+
+
+def reject_quietly(delivery: Delivery, reason: str) -> None:
+    """Make a message dead, without a line in the log: the framework logs it. Raises LeaseLost."""
+    (step,) = settles.rejected([delivery], reason)
+    delivery._settle(step.way.verb, step.call(delivery._queue._keys, delivery._queue.options))
 
 
 def recycled_with_body(inbox: Inbox, deliveries: Sequence[AsyncDelivery], delay: float, body: Any) -> list[Step]:

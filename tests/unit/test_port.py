@@ -1,4 +1,4 @@
-"""`duly.web` and `duly.testing` reach behind the public API through the internal port, `duly._port`."""
+"""Adapters and `duly.testing` reach behind the public API through the internal port, `duly._port`."""
 
 import ast
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from duly import _port
 
 PACKAGE = Path(duly.__file__).parent
 PORT = "duly._port"
+ADAPTERS = ("web", "kombu", "celery")
 OWN = frozenset({"self", "cls"})
 
 
@@ -27,7 +28,7 @@ def private_imports_of(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         for name in names:
-            is_of_port = name == PORT or name.startswith(PORT + ".")
+            is_of_port = name in (PORT, "duly._kombu_alias") or name.startswith(PORT + ".")
             if name.startswith("duly.") and not is_of_port and any(map(is_private, name.split("."))):
                 yield name
 
@@ -45,9 +46,11 @@ def private_attributes_of(tree: ast.Module) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    "path", sorted((PACKAGE / "web").rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
+    "path",
+    sorted(path for name in ADAPTERS for path in (PACKAGE / name).rglob("*.py")),
+    ids=lambda path: str(path.relative_to(PACKAGE)),
 )
-def test_the_dashboard_uses_public_names_and_the_port_only(path: Path) -> None:
+def test_adapters_use_public_names_and_the_port_only(path: Path) -> None:
     tree = ast.parse(path.read_text())
 
     assert list(private_imports_of(tree)) == []
@@ -60,7 +63,7 @@ def test_the_aids_for_tests_read_no_private_attributes(path: Path) -> None:
 
 
 def test_the_port_exports_only_names_that_are_used() -> None:
-    texts = [path.read_text() for package in ("web", "testing") for path in (PACKAGE / package).rglob("*.py")]
+    texts = [path.read_text() for package in (*ADAPTERS, "testing") for path in (PACKAGE / package).rglob("*.py")]
     used = {
         name.id if isinstance(name, ast.Name) else name.attr
         for text in texts

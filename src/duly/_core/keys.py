@@ -21,6 +21,7 @@ _REGISTRY: Final = "~workers"
 
 _SCHEDULES: Final = "~schedules"
 _PROBE: Final = "~doctor"
+_KOMBU: Final = "~kombu"
 
 
 _IN_TOPIC: Final = tuple(
@@ -116,6 +117,20 @@ class ProbeKeys(QueueKeys):
 
     def __init__(self, namespace: str) -> None:
         super().__init__(namespace, _PROBE)
+
+
+class KombuKeys(QueueKeys):
+    """The keys of the declarations of kombu: queues, and bindings of exchanges."""
+
+    __slots__ = ()
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(namespace, _KOMBU)
+
+    @property
+    def title(self) -> str:
+        """Whose keys these are, for people."""
+        return "the declarations of kombu"
 
 
 class ScheduleKeys(QueueKeys):

@@ -1,0 +1,72 @@
+"""Connections of kombu while the server does not answer."""
+
+import time
+from collections.abc import Iterator
+
+import kombu
+import pytest
+
+import duly
+from tests.kombu.conftest import Connect
+from tests.kombu.test_messages import QUEUE, consume, publish
+from tests.servers import Server
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    with Server("valkey", {"appendonly": "yes", "appendfsync": "always"}) as server:
+        yield server
+
+
+def test_an_ack_during_an_outage_is_repeated_after_it(connect: Connect, own_server: Server, namespace: str) -> None:
+    connection = connect(f"duly+{own_server.url}", patience=0.5)
+    publish(connection, QUEUE, "done")
+    with kombu.Consumer(connection.channel(), [kombu.Queue("other", routing_key="other")], on_message=print):
+        (message,) = consume(connection, QUEUE, 1)
+        own_server.kill9()
+
+        message.ack()
+        own_server.start()
+
+        with duly.Duly(own_server.url, namespace=namespace) as app:
+            wait_until(lambda: app.queue("q").stats().acked == 1, "it is acked", app.queue("q").stats)
+            assert app.queue("q").stats().crashed == 0
+
+
+def test_an_ack_without_a_consumer_raises_during_an_outage(connect: Connect, own_server: Server) -> None:
+    connection = connect(f"duly+{own_server.url}", patience=0.5)
+    publish(connection, QUEUE, "done")
+    message = connection.default_channel.basic_get("q")
+    own_server.kill9()
+
+    with pytest.raises(connection.connection_errors):
+        message.ack()
+    own_server.start()
+
+
+def test_a_consumer_goes_on_after_an_outage(connect: Connect, own_server: Server) -> None:
+    connection = connect(f"duly+{own_server.url}", patience=0.5)
+    found: list[kombu.Message] = []
+    with kombu.Consumer(connection.channel(), [QUEUE], on_message=found.append):
+        own_server.kill9()
+        time.sleep(1.5)
+        own_server.start()
+        other = connect(f"duly+{own_server.url}")
+        publish(other, QUEUE, "after")
+
+        connection.drain_events(timeout=60)
+
+    assert [message.payload for message in found] == ["after"]
+
+
+def test_publishing_during_an_outage_raises_a_connection_error(connect: Connect, own_server: Server) -> None:
+    connection = connect(f"duly+{own_server.url}", patience=0.5)
+    publish(connection, QUEUE, "before")
+    own_server.kill9()
+
+    with pytest.raises(connection.connection_errors):
+        publish(connection, QUEUE, "during")
+    own_server.start()
