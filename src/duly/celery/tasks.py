@@ -1,0 +1,123 @@
+"""Tasks of Celery that wait on the server, or are dead."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import duly
+from duly.kombu.envelope import unpacked
+from duly.kombu.transport import Transport
+
+_PAGE: Final = 1000
+
+
+@dataclass(frozen=True)
+class TaskMessage:
+    """A task that waits on the server, or is dead."""
+
+    id: str
+    """The id of the task."""
+    name: str
+    args: str
+    """The arguments, as Celery shows them."""
+    kwargs: str
+    queue: str
+    due_at: datetime | None
+    reason: str | None
+    """Why it is dead."""
+    message: duly.Message
+    """The message of Duly."""
+
+
+class Tasks:
+    """The tasks of a Celery app on the server of its broker."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    def cancel(self, task_id: str, queue: str | None = None) -> bool:
+        """Cancel a task that waits, in one queue or in all queues. Its result is REVOKED.
+
+        True: this call ended the task, and no worker gets it. False: it is unknown, has ended, or a worker has it. For
+        the last, use `app.control.revoke(task_id)`. It searches all waiting messages of the queues. Safe to repeat.
+        """
+        with self._queues(queue) as queues:
+            found = [
+                source.cancel(message.id)
+                for source in queues.values()
+                for state in ("delayed", "ready", "parked")
+                for message in _all(source, state)
+                if message.headers.get("task_id") == task_id
+            ]
+        if any(found):
+            self._app.backend.mark_as_revoked(task_id, "cancelled")
+        return any(found)
+
+    def scheduled(self, queue: str | None = None, limit: int = 50) -> list[TaskMessage]:
+        """Return the first tasks of each queue whose countdown or ETA has not come yet."""
+        return self._listed("delayed", queue, limit)
+
+    def dead(self, queue: str | None = None, limit: int = 50) -> list[TaskMessage]:
+        """Return the oldest dead tasks of each queue: rejected, requeued too often, or lost with too many workers."""
+        return self._listed("dead", queue, limit)
+
+    def redrive(
+        self, queue: str | None = None, *, name: str | None = None, task_id: str | None = None, limit: int | None = None
+    ) -> int:
+        """Run dead tasks again, all or those with a name or an id, and return their number.
+
+        `limit` is the largest number per queue. Safe to repeat: no task is redriven twice.
+        """
+        headers = {key: value for key, value in (("task", name), ("task_id", task_id)) if value is not None}
+        where = duly.Where(headers=headers) if headers else None
+        with self._queues(queue) as queues:
+            return sum(source.redrive(limit, where) for source in queues.values())
+
+    def _listed(self, state: duly.State, queue: str | None, limit: int) -> list[TaskMessage]:
+        with self._queues(queue) as queues:
+            return [_task_of(name, message) for name, source in queues.items() for message in source.list(state, limit)]
+
+    @contextmanager
+    def _queues(self, only: str | None) -> Iterator[dict[str, duly.Queue[Any]]]:
+        """Connect, and return the queues of Duly by the names of the queues of Celery."""
+        with self._app.connection_for_write() as connection:
+            connection.ensure_connection(max_retries=3)
+            transport = connection.transport
+            if not isinstance(transport, Transport):
+                raise duly.UsageError(
+                    f"the broker of Celery app {self._app.main!r} is not Duly: use broker_url='duly+redis://...'"
+                )
+            names = transport.declarations.queues() | set(self._app.amqp.queues) if only is None else {only}
+            yield {name: transport.queue(name) for name in sorted(names)}
+
+
+def _all(queue: duly.Queue[Any], state: duly.State) -> Iterator[duly.Message]:
+    last: duly.Message | None = None
+    while page := queue.list(state, limit=_PAGE, after=last):
+        yield from page
+        last = page[-1]
+
+
+def _task_of(queue: str, message: duly.Message) -> TaskMessage:
+    headers = _headers_of(message)
+    return TaskMessage(
+        message.headers.get("task_id", ""),
+        message.headers.get("task", ""),
+        str(headers.get("argsrepr", "")),
+        str(headers.get("kwargsrepr", "")),
+        queue,
+        message.due_at,
+        message.reason,
+        message,
+    )
+
+
+def _headers_of(message: duly.Message) -> dict[str, Any]:
+    """Return the headers of Celery. A message of another program has none."""
+    try:
+        headers: dict[str, Any] = unpacked(message.raw or b"")["headers"]
+    except (ValueError, TypeError, KeyError):
+        return {}
+    return headers

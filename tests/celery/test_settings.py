@@ -1,0 +1,74 @@
+"""`duly.celery.setup` sets safe defaults, and logs them."""
+
+import logging
+
+import pytest
+from celery import Celery
+
+import duly
+import duly.celery
+from duly.celery.settings import SAFE
+
+BROKER = "duly+redis://localhost:1/0"
+
+
+def test_safe_settings_are_set_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "duly.celery")
+    app = Celery("shop", broker=BROKER)
+
+    duly.celery.setup(app)
+
+    assert {name: app.conf[name] for name in SAFE} == SAFE
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "duly.celery"]
+    assert line.startswith("Celery app 'shop': set task_acks_late=True, task_reject_on_worker_lost=True")
+
+
+def test_settings_of_the_user_stay() -> None:
+    app = Celery("shop", broker=BROKER)
+    app.conf.update(task_acks_late=False, worker_prefetch_multiplier=8)
+
+    duly.celery.setup(app)
+
+    assert (app.conf.task_acks_late, app.conf.worker_prefetch_multiplier) == (False, 8)
+    assert app.conf.task_reject_on_worker_lost is True
+
+
+def test_settings_that_are_read_later_stay_as_well() -> None:
+    class Settings:
+        task_acks_late = False
+
+    app = Celery("shop", broker=BROKER)
+    duly.celery.setup(app)
+    app.config_from_object(Settings)
+
+    assert app.conf.task_acks_late is False
+    assert app.conf.task_reject_on_worker_lost is True
+
+
+def test_tasks_get_the_settings() -> None:
+    app = Celery("shop", broker=BROKER)
+    duly.celery.setup(app)
+
+    @app.task
+    def work() -> None: ...
+
+    assert work.acks_late is True
+    assert work.reject_on_worker_lost is True
+
+
+def test_repeating_it_changes_and_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    app = Celery("shop", broker=BROKER)
+    duly.celery.setup(app)
+    assert app.conf.task_acks_late is True
+    caplog.clear()
+
+    duly.celery.setup(app)
+
+    assert not caplog.records
+
+
+def test_another_broker_is_refused() -> None:
+    tasks = duly.celery.setup(Celery("shop", broker="memory://"))
+
+    with pytest.raises(duly.UsageError, match=r"the broker of Celery app 'shop' is not Duly"):
+        tasks.dead()
