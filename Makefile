@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 NODE_STAMP := tools/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick test-all soak check fix gen figures bench bench-scale bench-check bench-accept docs clean \
+.PHONY: help setup demo test quick test-all test-foreign soak check fix gen figures bench bench-scale bench-check bench-accept docs clean \
 	servers bytecode check-format check-lint check-types check-imports check-spelling check-words \
 	check-generated check-lua check-lua-format
 
@@ -53,6 +53,9 @@ test-all: setup servers ## Run the whole matrix of servers, users, mutants and P
 	$(MAKE) --jobs 2 --output-sync check bytecode
 	$(call run-tests,)
 	tools/test_other_pythons.sh
+
+test-foreign: setup servers ## Run the tests of kombu and Celery, from the package index, against Duly: 90 minutes
+	PYTHONPATH=. $(BIN)/python tools/test_foreign.py $(SUITES)
 
 SOAK_SECONDS ?= 3600
 soak: setup servers ## Run random histories and the recirculation of messages for hours
