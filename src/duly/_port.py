@@ -28,6 +28,7 @@ from duly._core.keys import KombuKeys, QueueKeys
 from duly._core.measures import size_text, span
 from duly._core.naming import nearest
 from duly._core.observing import attached
+from duly._core.published import Published, of_queue, usable
 from duly._core.rates import Course, Rates
 from duly._core.replies import lease_lost
 from duly._core.resp import Arg
@@ -57,6 +58,7 @@ __all__ = [
     "Course",
     "GroupRow",
     "Inbox",
+    "Published",
     "Rates",
     "Row",
     "Several",
@@ -83,6 +85,7 @@ __all__ = [
     "max_message_bytes",
     "memory_engine",
     "nearest",
+    "of_queue",
     "open_queue",
     "open_topic",
     "packed_result",
@@ -105,6 +108,7 @@ __all__ = [
     "span",
     "summary_of",
     "survey_nodes",
+    "usable",
     "with_headers",
 ]
 
@@ -164,6 +168,14 @@ def kombu_command(app: Duly, command: str, table: str, *arguments: Arg) -> Any:
     """Run a command on a table of the declarations of kombu, like HSET. It may be repeated after a lost reply."""
     keys = KombuKeys(app.namespace)
     return app._link.ask(keys, f"{command} of {keys.title}", [command, keys.key(table), *arguments])
+
+
+def with_options(inbox: Inbox, changes: Mapping[str, Any]) -> Inbox:
+    """Return a queue or group with some other options."""
+    if isinstance(inbox, AsyncGroup):
+        topic = open_topic(inbox._app, inbox.topic.name, replace(inbox.topic.options, **changes))
+        return topic.group(inbox.name, start=inbox.start, headers=inbox.headers)
+    return open_queue(inbox._app, inbox.name, replace(inbox.options, **changes))
 
 
 # Topics and groups

@@ -1,5 +1,6 @@
 """`duly queues`, `list`, `show`, `explain`, `pending` and `workers`: their output, and that they change nothing."""
 
+import asyncio
 import re
 import time
 from datetime import datetime
@@ -9,6 +10,7 @@ import pytest
 import duly
 from duly.cli import output
 from tests.cli.shell import Shell, given_dead
+from tests.waiting import wait_until
 
 
 def test_queues_names_queues_and_groups(shell: Shell, app: duly.Duly) -> None:
@@ -163,6 +165,18 @@ def test_explain_prints_the_reason_and_fails_for_an_unknown_id(shell: Shell, app
     assert unknown.status == 1
     assert unknown.json["id"] == "nothing"
     assert "unknown" in unknown.json["explanation"]
+
+
+async def test_explain_uses_the_options_that_workers_publish(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("q", rate="1/h")
+    queue.handler(lambda body: None)
+    queue.send_many(["first", "second"])
+    async with duly.Worker(app):
+        await asyncio.to_thread(wait_until, lambda: queue.stats().acked == 1, "one message is handled")
+        await asyncio.to_thread(wait_until, lambda: any(each.options for each in app.workers()), "options are known")
+        (waiting,) = queue.list("ready")
+        sentence = (await asyncio.to_thread(shell.ok, "explain", "q", waiting.id)).out
+    assert "the rate of 1/h is used up until" in sentence
 
 
 def test_groups_are_inspected_like_queues(shell: Shell, app: duly.Duly) -> None:

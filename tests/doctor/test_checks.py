@@ -434,6 +434,9 @@ CASES: list[tuple[str, Facts, str, str, str]] = [
     ("expiry", NO_SCAN, "unknown", "SCAN", "+scan"),
     ("workers", HEALTHY, "ok", "all have sent a heartbeat", ""),
     ("workers", keys(silent=(SilentWorker(b"h:1", 60.0),)), "ok", "all have sent a heartbeat", ""),
+    ("options", NO_SCAN, "unknown", "SCAN", "+scan"),
+    ("options", keys(), "ok", "all workers of a queue have the same", ""),
+    ("options", keys(differing={"orders": ["lease", "rate"]}), "warn", "orders (lease, rate)", "# run the same code"),
     (
         "workers",
         keys(silent=(SilentWorker(b"h:1", 2 * 86_400.0), SilentWorker(b"h:2", None))),

@@ -22,7 +22,8 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since its last poll for messages, at the time of the heartbeat; None: it has not polled."""
     version: str
     rolled_back: int = 0
-    """Absent in the heartbeats of older versions."""
+    options: dict[str, dict[str, str | float | None]] = {}
+    """Of its queues, as `published` writes them. This field and the one before are absent in older heartbeats."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -42,9 +43,20 @@ def read_workers(reply: list[Any]) -> list[WorkerInfo]:
     return [worker for worker in found if worker is not None]
 
 
-def _worker(consumer: bytes, silence: float, stored: bytes) -> WorkerInfo | None:
+def read_info(stored: bytes) -> Info | None:
+    """Decode a heartbeat. None: it is unreadable, perhaps from another version."""
     try:
-        name, info = consumer.decode(), _decode(stored)
+        return _decode(stored)
+    except ValueError:
+        return None
+
+
+def _worker(consumer: bytes, silence: float, stored: bytes) -> WorkerInfo | None:
+    info = read_info(stored)
+    if info is None:
+        return None
+    try:
+        name = consumer.decode()
     except ValueError:
         return None
     return WorkerInfo(
@@ -60,4 +72,5 @@ def _worker(consumer: bytes, silence: float, stored: bytes) -> WorkerInfo | None
         last_beat=silence,
         version=info.version,
         rolled_back=info.rolled_back,
+        options=info.options,
     )

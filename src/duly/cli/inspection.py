@@ -155,7 +155,7 @@ def _timeline(message: Message) -> RenderableType:
 
 def explain(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
     """Explain in one sentence why a message is not being delivered, and when it will be."""
-    source = session.inbox(queue)
+    source = session.inbox_as_served(queue)
     sentence = source.explain(id)
     session.show({"queue": queue, "id": id, "explanation": sentence}, output.visible(sentence))
     if source.get(id) is None:

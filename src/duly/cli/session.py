@@ -17,6 +17,7 @@ import duly
 from duly._core import address
 from duly._core.address import Address
 from duly._core.naming import nearest
+from duly._core.published import Published, of_queue, usable
 from duly._sync.survey import Survey, survey_nodes
 from duly.cli import confirmation, output, stdio
 from duly.embedded import explain_halt, has_server, is_halted
@@ -104,6 +105,19 @@ class Session:
             with _if_permitted():
                 self._check_known(name)
         return found
+
+    def inbox_as_served(self, name: str) -> Inbox:
+        """Return an existing queue or group with the options that its workers publish, if they agree."""
+        found = self.inbox(name)
+        views: list[Published] = []
+        with _if_permitted():
+            views = of_queue(self.app.workers(), name)
+        if len(views) != 1:
+            return found
+        topic, is_group, group = name.partition("/")
+        if is_group:
+            return self.app.topic(topic, **usable(views[0])).group(group)
+        return self.app.queue(name, **usable(views[0]))
 
     def _check_known(self, name: str) -> None:
         survey = self.survey()

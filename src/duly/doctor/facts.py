@@ -1,7 +1,7 @@
 """The facts about a server that the checks judge, and the parsers of its replies."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -114,6 +114,8 @@ class Keyspace:
     """Keys that have an expiry and must not have one."""
     clocks: tuple[QueueClock, ...] = ()
     silent: tuple[SilentWorker, ...] = ()
+    differing: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Queues and groups for which workers have different options, with the names of these options."""
     layout: Layout = Layout()
     loads: tuple[SlotLoad, ...] = ()
     """The slots of a node of a cluster that have messages."""

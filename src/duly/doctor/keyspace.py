@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from duly._core.keys import RegistryKeys, TopicKeys
+from duly._core.published import differing
+from duly._core.registry import read_info
 from duly._core.topology import slot_of
 from duly.doctor.client import Client
 from duly.doctor.facts import BigKey, Keyspace, Layout, Missing, Orphan, QueueClock, SilentWorker, SlotLoad, number
@@ -290,6 +292,18 @@ def silent_workers(scan: Scan, server_us: int) -> tuple[SilentWorker, ...]:
     return (*found, *(SilentWorker(name, None) for name in rows if name not in last and _never_beat(scan, name)))
 
 
+def differing_options(scan: Scan) -> dict[str, list[str]]:
+    """Compare the options that workers publish for the same queue. Workers that have stopped no longer count."""
+    registry = RegistryKeys(scan.namespace)
+    if ("workers", registry.name) not in scan.owners:
+        return {}
+    page = scan.ask("options", "HSCAN", registry.key("workers"), 0, "COUNT", FEW)
+    if "options" in scan.missing:
+        return {}
+    infos = (read_info(stored) for stored in page[1][1::2])
+    return differing(info for info in infos if info is not None)
+
+
 def _never_beat(scan: Scan, worker: bytes) -> bool:
     """Check again, since the worker may have started or stopped. Heartbeat and row are always written together."""
     registry = RegistryKeys(scan.namespace)
@@ -315,6 +329,7 @@ def examine_keys(
         expiring=tuple(expiring(scan)),
         big=tuple(sizes(scan)),
         silent=silent_workers(scan, server_us),
+        differing=differing_options(scan),
         layout=layout(scan),
         loads=loads(scan) if in_cluster else (),
         examined=scan.examined,

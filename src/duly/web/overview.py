@@ -11,7 +11,19 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from duly import AsyncGroup
-from duly._port import AsyncSurvey, Away, Inbox, Rates, entries_pending, group_names, summary_of
+from duly._port import (
+    AsyncSurvey,
+    Away,
+    Inbox,
+    Published,
+    Rates,
+    entries_pending,
+    group_names,
+    of_queue,
+    summary_of,
+    usable,
+    with_options,
+)
 from duly.errors import DulyError, ServerError, Unavailable
 from duly.message import GroupInfo, Pending, Schedule, Stats, TopicStats, WorkerInfo
 from duly.web.cache import Cached, CachedByKey
@@ -48,6 +60,19 @@ class Snapshots:
     async def workers(self) -> Sequence[WorkerInfo]:
         """Return the workers by id, an order that heartbeats do not change."""
         return await self._workers.get()
+
+    async def published_options(self, inbox: Inbox) -> list[Published]:
+        """Return the different options that workers publish for a queue or group: one if they agree."""
+        try:
+            return of_queue(await self.workers(), inbox.label)
+        except DulyError:  # the registry is on a node that is away
+            return []
+
+    async def explain(self, inbox: Inbox, id_: str) -> str:
+        """Explain why a message is not being delivered, by the options that workers publish, if they agree."""
+        views = await self.published_options(inbox)
+        served = with_options(inbox, usable(views[0])) if len(views) == 1 else inbox
+        return await served.explain(id_)
 
     async def schedules(self) -> Sequence[Schedule]:
         """Return the schedules by name."""

@@ -20,6 +20,7 @@ from duly._async.group import AsyncGroup
 from duly._core import ops, topic_ops
 from duly._core.call import Call
 from duly._core.keys import GroupKeys, QueueKeys, RegistryKeys
+from duly._core.published import published
 from duly._core.registry import Info, written_info
 from duly.errors import DulyError, Unavailable
 from duly.worker.lanes import Lanes
@@ -61,6 +62,7 @@ class Janitor:
         self._keys = RegistryKeys(namespace)
         self._concurrency = concurrency
         self._started_at = datetime.now(UTC)
+        self._options: Any = published({runtime.name: runtime.options for runtime in runtimes})
         self._registry_lock = asyncio.Lock()
         self._has_departed = False
         now = time.monotonic()
@@ -182,6 +184,7 @@ class Janitor:
             last_poll=now - max(runtime.source.polled_at for runtime in self._runtimes),
             version=_version(),
             rolled_back=self._link.rolled_back,
+            options=self._options,
         )
         async with self._registry_lock:
             if not self._has_departed:

@@ -39,5 +39,6 @@ CHECKS: Final[Mapping[str, Check]] = {
     "orphans": leftovers.orphans,
     "expiry": leftovers.expiry,
     "workers": leftovers.workers,
+    "options": leftovers.options,
     "rights": capabilities.rights,
 }

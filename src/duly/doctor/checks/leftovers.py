@@ -19,6 +19,11 @@ EXPIRY: Final = Subject(
 WORKERS: Final = Subject(
     "workers", "Workers that died stay listed until another worker sends a heartbeat, and look like workers that hang."
 )
+OPTIONS: Final = Subject(
+    "options",
+    "Options are not stored: each worker uses its own. If they differ, leases, retries and limits depend on the worker "
+    "that gets a message.",
+)
 
 BIG: Final = 32 * 1024 * 1024
 SILENT: Final = 86_400.0
@@ -81,6 +86,17 @@ def workers(facts: Facts) -> Finding:
     gone = " ".join(quoted(each.name) for each in silent[:_SHOWN])
     rows, beats = (quoted(RegistryKeys(facts.namespace).key(tail)) for tail in ("workers", "beats"))
     return WORKERS.warn(named, f"HDEL {rows} {gone}\nZREM {beats} {gone}")
+
+
+def options(facts: Facts) -> Finding:
+    """Find queues whose workers have different options."""
+    keyspace = facts.keys_for(OPTIONS.name)
+    if isinstance(keyspace, Missing):
+        return OPTIONS.unknown(facts, keyspace)
+    if not keyspace.differing:
+        return OPTIONS.ok("all workers of a queue have the same")
+    named = listed([f"{name} ({', '.join(fields)})" for name, fields in keyspace.differing.items()], 3)
+    return OPTIONS.warn(named, "# run the same code in all workers. During a deployment, wait until it has ended")
 
 
 def _silence(worker: SilentWorker) -> str:

@@ -82,7 +82,7 @@ async def _get(call: ApiCall) -> responses.Message:
 
 
 async def _explain(call: ApiCall) -> responses.Explanation:
-    return responses.Explanation(await (await call.inbox()).explain(call.path_param("id")))
+    return responses.Explanation(await call.site.snapshots.explain(await call.inbox(), call.path_param("id")))
 
 
 async def _cancel(call: ApiCall) -> None:

@@ -105,6 +105,7 @@ class InboxPage:
         return render(
             request, "inbox.html", place=place, page=page, leases=leases, rates=rates, states=STATES,
             final_states=FINAL_STATES, counters=_COUNTERS, charts=charts_of(history), history_span=span,
+            options=await site_of(request).snapshots.published_options(place.inbox),
         )  # fmt: skip
 
 
@@ -120,7 +121,9 @@ async def message(request: Request) -> Response:
     found = await place.inbox.get(id_)
     if found is None:
         raise message_not_found(place.inbox, id_)
-    explanation = explanation_for_page(await place.inbox.explain(id_)) if sees_payloads(role_of(request)) else None
+    explanation = None
+    if sees_payloads(role_of(request)):
+        explanation = explanation_for_page(await site_of(request).snapshots.explain(place.inbox, id_))
     return render(
         request, "message.html", place=place, message=found, explanation=explanation, final_states=FINAL_STATES
     )
