@@ -178,8 +178,20 @@ def test_a_late_claim_takes_over_no_entries(any_topic: Topic, clock: ServerClock
     group.wire.run("XREADGROUP", "GROUP", "g", "other", "COUNT", 1, "STREAMS", any_topic.keys.stream, ">")
     clock.freeze(NOW + MINUTE)
 
-    assert group.claim_by(NOW).reclaimed == []
+    late = group.claim_by(NOW)
+    assert (late.reclaimed, late.next_in) == ([], 0)  # the caller claims again at once
     assert len(group.claim().reclaimed) == 2
+
+
+def test_a_late_claim_is_repeated_at_once_if_a_take_over_is_due(any_topic: Topic, clock: ServerClock) -> None:
+    group = any_topic.group()
+    group.claim()
+    any_topic.publish(b"a")
+    group.wire.run("XREADGROUP", "GROUP", "g", "other", "COUNT", 1, "STREAMS", any_topic.keys.stream, ">")
+    clock.freeze(NOW + MINUTE)
+
+    assert group.claim_by(NOW).next_in == 0
+    assert [each.consumer for each in group.claim().reclaimed] == ["other"]
 
 
 def test_a_dead_consumer_keeps_its_name_while_it_holds_something(topic: Topic, clock: ServerClock) -> None:

@@ -157,9 +157,13 @@ local fed, next_entry = known[1], nil -- microseconds until the next delayed pub
 if redis.call('EXISTS', TOPIC_WAITING) == 1 then
   next_entry = add_due_publishes(delayed_of_topic(), STREAM)
 end
-if not is_late and (known[3] or claim.now - (known[2] or 0) >= lease_us / 2) then
-  fed = take_over_idle(claim, known[3] or '-', fed)
-  claim.has_acked = claim.has_acked or known[2] -- not at the first sweep: other groups may not exist yet
+if known[3] or claim.now - (known[2] or 0) >= lease_us / 2 then
+  if is_late then
+    claim.is_full = true -- the next claim takes over from consumers that are idle, and comes at once
+  else
+    fed = take_over_idle(claim, known[3] or '-', fed)
+    claim.has_acked = claim.has_acked or known[2] -- not at the first sweep: other groups may not exist yet
+  end
 end
 -- @end
 
