@@ -58,7 +58,7 @@ class Held(Event, frozen=True, kw_only=True, tag="held"):
 
 AnyEvent = Sent | Delivered | Acking | Acked | Held
 
-_encode = msgspec.json.Encoder().encode_lines
+_encode = msgspec.json.Encoder(enc_hook=str).encode_lines  # an id is a subclass of str
 _decode = msgspec.json.Decoder(AnyEvent).decode
 
 
