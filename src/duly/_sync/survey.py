@@ -24,7 +24,7 @@ class Survey:
         self._app = app
         self._link: Any = app._link
         self._away = away or {}
-        self.is_partial = away is not None
+        self.is_partial: bool = away is not None
         """Whether a node of a cluster answers, so that there is something to show while another does not."""
 
     @property

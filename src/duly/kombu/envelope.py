@@ -92,7 +92,7 @@ class Leased:
 
     def __init__(self, delivery: duly.Delivery[Any]) -> None:
         self.delivery = delivery
-        self.tag = f"{delivery.id}.{delivery.fence}"
+        self.tag: str = f"{delivery.id}.{delivery.fence}"
 
     def opened(self) -> Raw:
         """Decode the message."""
@@ -106,7 +106,7 @@ class Broadcast:
 
     def __init__(self, entry: duly.Entry) -> None:
         self.entry = entry
-        self.tag = f"{entry.topic}.{entry.id}"
+        self.tag: str = f"{entry.topic}.{entry.id}"
 
     def opened(self) -> Raw:
         """Decode the message."""

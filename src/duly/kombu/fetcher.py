@@ -33,7 +33,7 @@ class Fetcher:
     """The thread that fetches, and what the threads of a connection share."""
 
     def __init__(self, app: duly.Duly, lease: float, on_round: Callable[[], None]) -> None:
-        self.changed = threading.Condition(threading.RLock())
+        self.changed: threading.Condition = threading.Condition(threading.RLock())
         self._mailboxes: dict[Mailbox, Callable[[], bool] | None] = {}
         """Each with a function of the program that holds back messages, if there is one."""
         self.on_ready: Callable[[], None] | None = None

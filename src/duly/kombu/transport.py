@@ -31,9 +31,9 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     default_port = 6379
     driver_type = "redis"
     driver_name = "duly"
-    connection_errors = (*virtual.Transport.connection_errors, OSError, duly.Unavailable)
-    channel_errors = (*virtual.Transport.channel_errors, duly.LeaseLost)
-    implements = virtual.Transport.implements.extend(
+    connection_errors: tuple[Any, ...] = (*virtual.Transport.connection_errors, OSError, duly.Unavailable)
+    channel_errors: tuple[Any, ...] = (*virtual.Transport.channel_errors, duly.LeaseLost)
+    implements: Any = virtual.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"])
     )
 

@@ -39,7 +39,7 @@ class Times:
 
     def _begin(self) -> None:
         self._lateness, self._handling = _Collected(), _Collected()
-        self.has_any = False
+        self.has_any: bool = False
 
     def add_claimed(self, claimed: Claimed) -> None:
         """Note the lateness of each delivery. Both times are by the server's clock."""
