@@ -32,7 +32,8 @@ OBJECTS = {
     "lock": duly.Lock,
 }
 WITHOUT_THE_SERVER = {
-    "app": {"queue", "topic", "task", "on_start", "on_stop", "before", "after", "on_error", "on_dead", "close", "run"},
+    "app": {"queue", "topic", "task", "connect", "close", "run"}
+    | {"on_start", "on_stop", "before", "after", "on_error", "on_dead"},
     "queue": {"handler", "on_dead"},
     "topic": {"handler", "on_dead", "group"},
     "group": {"handler", "on_dead"},

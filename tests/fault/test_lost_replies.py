@@ -176,6 +176,7 @@ def test_200_short_lived_producers_leave_nothing_that_does_not_expire(server: St
 
     assert policy.fired
     calls = {name: ttl for name, ttl in names.items() if name.startswith(b"call:")}
-    assert names.keys() - calls.keys() <= {b"stats", b"meta"}
+    assert 0 < names[b"history"] <= 8 * 86_400_000
+    assert names.keys() - calls.keys() <= {b"stats", b"meta", b"history"}
     assert 200 <= len(calls) <= 203
     assert all(0 < ttl <= 3_600_000 for ttl in calls.values())

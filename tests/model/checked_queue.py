@@ -544,7 +544,8 @@ class CheckedQueue(RuleBasedStateMachine):
         dead_or_gone = _live_ids(before) - _live_ids(after)
         owners = {lane[1:] for key, lane in after.lanes.items() if before.lanes.get(key, lane)[1:] != lane[1:]}
         came_last = owners & _waiting_ids(after)  # the end of a dead letter has let it in
-        if is_alone or dead_or_gone or came_last:
+        has_expired = any(each <= claimed.now for each in after.leased.values())  # a claim behind a block leaves it
+        if is_alone or dead_or_gone or came_last or has_expired:
             return
         parked = len(set(after.parked_ids()) - set(before.parked_ids()))
         check(parked <= PARKED_PER_CALL, "I11 parked too many", parked)

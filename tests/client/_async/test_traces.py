@@ -10,8 +10,9 @@ from tests.client.place import Place, ServerPlace
 
 
 def check_left(server: ServerPlace, queue: str) -> None:
-    """Fail unless only stats, meta and call records that expire are left."""
-    left = server.keys(queue)
+    """Fail unless only stats, meta, and a history and call records that expire are left."""
+    left = dict(server.keys(queue))
+    assert 0 < left.pop("history", 1) <= 8 * 86_400_000
     assert {key for key in left if not key.startswith("call:")} <= {"stats", "meta"}
     assert all(0 < ttl <= 3_600_000 for key, ttl in left.items() if key.startswith("call:"))
 

@@ -331,6 +331,7 @@ def test_nothing_is_left_without_a_waiting_caller(server: Place, app: Duly, queu
 
     left = {name: ttl for name, ttl in server.keys(queue_name).items() if not name.startswith("call:")}
     assert left.pop("meta") == -1
+    assert 0 < left.pop("history") <= 8 * 86_400_000
     assert set(left) <= {"awaited", "ends"}
     assert all(0 < ttl <= 60_000 for ttl in left.values())
 
