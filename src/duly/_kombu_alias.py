@@ -9,7 +9,9 @@ from kombu.utils.json import dumps, loads
 
 TRANSPORT = "duly.kombu:Transport"
 PLAIN = ("redis", "rediss", "valkey", "valkeys", "unix", "embedded")
+"""Schemes of addresses of one server."""
 LISTING = tuple(f"{plain}+{kind}" for plain in PLAIN[:4] for kind in ("sentinel", "cluster"))
+"""Schemes of addresses that list several hosts."""
 
 # After a fail-over, kombu needs the whole scheme of the next URL as a name.
 TRANSPORT_ALIASES.update(dict.fromkeys(("duly", *(f"duly+{rest}" for rest in PLAIN + LISTING)), TRANSPORT))

@@ -26,7 +26,7 @@ _MOST: Final = 250
 _REFUSED_PAUSE: Final = 5.0
 """Seconds before the next claim after one that the server refused."""
 _HELD_BACK_PAUSE: Final = 0.05
-"""Seconds between two questions whether a program that holds back messages wants one now."""
+"""Seconds between two checks whether a program that holds back messages wants one."""
 
 
 class Fetcher:

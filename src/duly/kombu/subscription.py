@@ -1,7 +1,8 @@
 """Reads the messages of a fanout exchange for one queue that lives as long as its connection.
 
-Such an exchange is a topic of Duly: remote control, events, broadcasts. Its entries are kept for ten minutes, so a
-consumer that reconnects misses none of them, and no queue of a process that has died grows.
+Such an exchange is a topic of Duly: remote control, events, broadcasts. Its entries are kept for ten minutes. The
+position is in memory: a consumer continues there after an outage of the server, and no queue of a process that has died
+grows. Another connection begins at the end of the topic.
 """
 
 import re
@@ -15,8 +16,11 @@ from duly.kombu.mailbox import Consumed, Mailbox
 
 KEEP: Final = duly.Keep(count=10_000, age=600)
 ROUTING_KEY: Final = "routing_key"
+"""The header of an entry that has the routing key of its message."""
 _WAIT: Final = 5.0
+"""Seconds of one wait for entries, or for room in the mailbox."""
 _PAGE: Final = 100
+"""Entries per read."""
 
 
 class Feed:

@@ -118,7 +118,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         self.declarations.unbind(exchange, binding)
 
     def extend_bindings(self) -> None:
-        """Extend the bindings of queues with `x-expires`, now and then."""
+        """Extend the bindings of queues with `x-expires`, every few seconds."""
         if not self._expiring or time.monotonic() < self._extend_at:
             return
         self._extend_at = time.monotonic() + _EXTEND_EVERY
