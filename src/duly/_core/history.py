@@ -22,7 +22,9 @@ COUNTED: Final = ("sent", "delivered", "acked", "retried", "crashed", "buried", 
 """The counters of a point, by their fields in `meta`."""
 
 _PREFIX: Final = b"history:"
+"""Begins the fields of the history in the reply to stats."""
 _NUMBERS: Final = 3 + len(COUNTED)
+"""Numbers at the beginning of a point. The sums of times follow."""
 
 
 class Ring(NamedTuple):
@@ -39,6 +41,7 @@ class Ring(NamedTuple):
 
 
 RINGS: Final = (Ring("m", 1, 60), Ring("t", 10, 144), Ring("h", 60, 168))
+"""An hour by minutes, a day by ten minutes, a week by hours."""
 LONGEST: Final = RINGS[-1].seconds
 """Seconds of history."""
 

@@ -17,7 +17,9 @@ REMEMBERED: Final = 60.0
 MAX_COMPARED: Final = 32
 """Queues that are compared at once: those that were used last."""
 _MAX_QUEUES: Final = 1024
+"""Queues whose calls are remembered. Calls on further ones are not counted if they are lost."""
 _MAX_RUNS: Final = 256
+"""Runs that are remembered of one stream on one queue."""
 _RUN_SECONDS: Final = 1.0
 """The length of a run: the error of the stated times."""
 

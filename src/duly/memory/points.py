@@ -10,6 +10,7 @@ from duly.memory.state import QueueState
 
 _SUMS: Final = (b"lateness", b"handling")
 _UNKNOWN: Final = -1, -1
+"""Depth and age of a backlog that a short script does not see."""
 
 
 def note_minute(queue: QueueState, now: int) -> None:

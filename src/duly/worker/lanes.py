@@ -1,7 +1,7 @@
 """Carries out the work that needs the answer of a node: one thing at a time for each node.
 
 A node that does not answer then delays only its own work. On one server, the caller awaits the work itself, so no task
-is created.
+is created. These lanes have nothing to do with the lanes of messages with a key (decision 15).
 """
 
 import asyncio

@@ -20,6 +20,7 @@ MEDIA_TYPE: Final = "text/event-stream"
 _LONGEST: Final = 600.0
 """Seconds after which a stream ends. A client of server-sent events connects again."""
 _MOST_QUEUES: Final = 100
+"""Queues in an event of `/events`."""
 
 
 async def _of_all(call: ApiCall) -> Response:
