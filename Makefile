@@ -49,12 +49,12 @@ quick: setup servers ## Run the tests that need no faults, on Valkey and in memo
 		tests/unit tests/lua tests/client tests/worker tests/acl tests/model tests/testing
 
 test-all: export DULY_TEST_MATRIX = whole
-test-all: setup servers ## Run the whole matrix of servers, users, mutants and Pythons: 45 minutes
+test-all: setup servers ## Run the whole matrix of servers, users, mutants and Pythons: more than half an hour
 	$(MAKE) --jobs 2 --output-sync check bytecode
 	$(call run-tests,)
 	tools/test_other_pythons.sh
 
-test-foreign: setup servers ## Run the tests of kombu and Celery, from the package index, against Duly: 90 minutes
+test-foreign: setup servers ## Run the tests of kombu and Celery, from the package index, against Duly: 90 minutes (estimated)
 	PYTHONPATH=. $(BIN)/python tools/test_foreign.py $(SUITES)
 
 SOAK_SECONDS ?= 3600
@@ -117,7 +117,7 @@ gen: setup figures ## Write the sync client and its tests, docs/conformance.md, 
 figures: setup ## Write the figures and plots of all pages from benchmarks/results
 	$(BIN)/python -m benchmarks.report
 
-bench: setup ## Measure Duly beside all peers, and write the figures of the pages: two hours
+bench: setup ## Measure Duly beside all peers, and write the figures of the pages: two hours (estimated)
 	$(BIN)/python -m benchmarks; missed=$$?; $(BIN)/python -m benchmarks.report; exit $$missed
 
 bench-scale: setup ## Measure growth: 10,000,000 messages, 10,000 queues, 8 worker processes
