@@ -4,7 +4,7 @@ The tests come from the source distributions of the package index, into a tempor
 for each version. Nothing of them is stored here. `--compare` runs them on the redis transport as well, and prints its
 counts beside ours. A test may fail only if `KNOWN` gives the reason.
 
-SUITE is `kombu-5.7`, `celery-5.6` and so on; without one, all of them run, which takes about an hour and a half (estimated).
+SUITE is `kombu-5.7`, `celery-5.6` and so on; without one, all of them run. The estimate is 90 minutes.
 """
 
 import argparse
