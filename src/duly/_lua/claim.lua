@@ -150,20 +150,17 @@ if is_late then
   claim.is_full = (deadline or math.huge) <= claim.now -- messages with leases that ran out may come first
 end
 -- @only group
--- More leases ran out, perhaps of earlier messages: their places come first.
-claim.is_full = claim.is_full or claim.is_cut_short
 local known = redis.call('HMGET', META, 'fed', 'swept', 'sweeping')
 local fed, next_entry = known[1], nil -- microseconds until the next delayed publish is due
 if redis.call('EXISTS', TOPIC_WAITING) == 1 then
   next_entry = add_due_publishes(delayed_of_topic(), STREAM)
 end
-if known[3] or claim.now - (known[2] or 0) >= lease_us / 2 then
-  if is_late then
-    claim.is_full = true -- the next claim takes over from consumers that are idle, and comes at once
-  else
-    fed = take_over_idle(claim, known[3] or '-', fed)
-    claim.has_acked = claim.has_acked or known[2] -- not at the first sweep: other groups may not exist yet
-  end
+local is_sweep_due = known[3] or claim.now - (known[2] or 0) >= lease_us / 2
+-- Then the next claim comes at once: it takes over what this one has left, perhaps earlier messages.
+claim.is_full = claim.is_full or claim.is_cut_short or (is_late and is_sweep_due)
+if is_sweep_due and not is_late then
+  fed = take_over_idle(claim, known[3] or '-', fed)
+  claim.has_acked = claim.has_acked or known[2] -- not at the first sweep: other groups may not exist yet
 end
 -- @end
 
