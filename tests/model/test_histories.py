@@ -221,3 +221,12 @@ def test_a_long_lane_takes_turns_with_later_messages(machine: QueueMachine) -> N
 
     assert claim(machine) == [later]
     assert claim(machine) == [second]
+
+
+def test_a_limit_may_end_within_the_ticks_of_a_send(machine: QueueMachine) -> None:
+    """The send finds the limit, and its last message is stored after the end. The consumer that met it has a timer."""
+    limits = {"rate": "20/s", "max_in_flight": 2}
+    send(machine, PLAIN, PLAIN, PLAIN)
+    machine.meet_a_limit(STREAM, 4, limits, 1, "watch", 100_000, "ack")
+    machine.meet_a_limit(STREAM, 3, limits, 2, "watch", 0, "reject")
+    machine.send_plain(stream=STREAM, count=2, is_repeated=False)

@@ -18,6 +18,7 @@ _LIMIT_AT, _THEN_AT = 1, 5
 
 def fault(script: str, before: State, after: State, now: int) -> str:
     """Describe the mistake of a call other than claim with the wake token; '': none."""
+    now = _decided_at(before, after, now)
     if makes_claimable(before, after, now) and not after.wake:
         return "something may be claimed, or comes earlier, and no consumer is woken"
     is_room = before.meta.get("limited") == "0" and bool(set(before.leased) - set(after.leased))
@@ -60,6 +61,14 @@ def fault_of_claim(args: Sequence[Any], answer: list[Any], before: State, after:
     if not after.msgs:
         return "I9 a token in an empty queue" if after.wake else ""
     return "the token is gone" if before.wake and not after.wake else ""
+
+
+def _decided_at(before: State, after: State, now: int) -> int:
+    """Return when a call decided whether the queue was open. Each message of a send takes a tick after that.
+
+    If a limit ends within these ticks, the consumer that met it still has its timer.
+    """
+    return now - max(len(after.msgs.keys() - before.msgs.keys()) - 1, 0)
 
 
 def _is_open(state: State, now: int) -> bool:
