@@ -158,7 +158,7 @@ function counterpart(old, part) {
 
 // Scroll a row of tabs that is wider than the screen to the selected tab.
 function showTab() {
-  const tab = document.querySelector(".tabs [aria-current]");
+  const tab = document.querySelector("nav.tabs[data-live=tabs] [aria-current]");
   if (tab) tab.parentElement.scrollLeft = tab.offsetLeft + tab.offsetWidth / 2 - tab.parentElement.clientWidth / 2;
 }
 
