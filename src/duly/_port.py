@@ -1,9 +1,10 @@
 """The internal port: all private code of Duly that its adapters use, and all private attributes for `duly.testing`.
 
-The adapters are `duly.web`, `duly.kombu` and `duly.celery`. They use public names of Duly, and this module. They import
-no other private module and read no private attribute, which `tests/unit/test_port.py` checks. `duly.testing` has its
-own worker and imports parts of one, but reads no private attribute either. So the client can change as long as these
-functions keep their meaning. An operation that an adapter needs and the public API does not have belongs here.
+The adapters are `duly.web`, `duly.kombu`, `duly.celery` and `duly.importing`. They use public names of Duly, and this
+module. They import no other private module and read no private attribute, which `tests/unit/test_port.py` checks.
+`duly.testing` has its own worker and imports parts of one, but reads no private attribute either. So the client can
+change as long as these functions keep their meaning. An operation that an adapter needs and the public API does not
+have belongs here.
 
 The functions take public objects: an app, a queue, a group, a topic or a delivery. The imported names are pure
 vocabulary of `duly._core`: states, counters, units, rates, and the steps that settle deliveries.
@@ -24,7 +25,7 @@ from duly._async.topic import AsyncTopic
 from duly._core import codec, ops, publishing, settles, topic_ops, views
 from duly._core.call import Call
 from duly._core.foreign_names import encoded as encoded_name
-from duly._core.keys import KombuKeys, QueueKeys
+from duly._core.keys import ForeignKeys, KombuKeys, QueueKeys
 from duly._core.measures import size_text, span
 from duly._core.naming import nearest
 from duly._core.observing import attached
@@ -53,6 +54,7 @@ __all__ = [
     "NUMBERS",
     "RECORD_HEAD_BYTES",
     "STATES",
+    "Arg",
     "AsyncSurvey",
     "Away",
     "Course",
@@ -75,6 +77,7 @@ __all__ = [
     "end_of",
     "entries_pending",
     "extended",
+    "foreign_command",
     "group_names",
     "group_rows",
     "is_position",
@@ -162,6 +165,12 @@ def open_topic(app: AsyncDuly, name: str, options: TopicOptions) -> AsyncTopic:
 def check_server(app: Duly, patience: float) -> None:
     """Connect to the server. Raises Unavailable if it does not answer within `patience` seconds."""
     app._link.ask(KombuKeys(app.namespace), "connecting", [b"PING"], patience)
+
+
+def foreign_command(app: Duly, key: str, command: str | bytes, *arguments: Arg) -> Any:
+    """Run a command of another program's keys, on the node that has this key. It may be repeated after a lost reply."""
+    name = command if isinstance(command, str) else command.decode()
+    return app._link.ask(ForeignKeys(key), f"{name} of the key {key!r}", [command, *arguments])
 
 
 def kombu_command(app: Duly, command: str, table: str, *arguments: Arg) -> Any:

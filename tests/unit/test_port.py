@@ -11,7 +11,7 @@ from duly import _port
 
 PACKAGE = Path(duly.__file__).parent
 PORT = "duly._port"
-ADAPTERS = ("web", "kombu", "celery")
+ADAPTERS = ("web", "kombu", "celery", "importing")
 OWN = frozenset({"self", "cls"})
 
 

@@ -133,6 +133,16 @@ class KombuKeys(QueueKeys):
         return "the declarations of kombu"
 
 
+class ForeignKeys(QueueKeys):
+    """A key of another program, and the keys that share its slot."""
+
+    __slots__ = ()
+
+    def __init__(self, key: str) -> None:
+        super().__init__("", key)
+        self.prefix = key.encode(errors="surrogateescape")
+
+
 class ScheduleKeys(QueueKeys):
     """The keys of the registry of schedules of a namespace."""
 

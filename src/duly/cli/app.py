@@ -71,6 +71,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, _Register]]] = {
     "delete": ("management", "delete", _on_server),
     "schedule": ("schedule", "app", _group),
     "topic": ("topic", "app", _group),
+    "import": ("imports", "app", _group),
     "audit": ("audit", "audit", _on_server),
     "doctor": ("doctor", "doctor", _on_server),
     "acl": ("acl", "acl", _on_server),

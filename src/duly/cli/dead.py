@@ -9,7 +9,7 @@ import typer
 from duly.cli import inspection, management, values
 from duly.cli.command import command
 from duly.cli.message_table import Columns, chosen_columns, message_table
-from duly.cli.parameters import Headers, Id, Inbox, Most, Yes
+from duly.cli.parameters import DryRun, Headers, Id, Inbox, Most, Yes
 from duly.cli.session import NotFound, Session
 from duly.errors import UsageError
 from duly.selection import Where
@@ -29,7 +29,6 @@ Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only
 WhereIds = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Only this one; repeatable.")]
 To = Annotated[str | None, typer.Option("--to", metavar="QUEUE", help="Redrive into another queue.")]
 Rate = Annotated[str | None, typer.Option("--rate", metavar="RATE", help="Limit the rate, like 50/s.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; print the number.")]
 AtEnd = Annotated[bool, typer.Option("--at-end", help="Put them behind all due messages, not at their original place.")]
 Newest = Annotated[bool, typer.Option("--newest", help="Newest first.")]
 MostOrAll = Annotated[int | None, typer.Option("--limit", metavar="N", help="At most N. Default: all.")]

@@ -70,3 +70,4 @@ DedupFor = Annotated[str | None, typer.Option("--dedup-for", metavar="DURATION",
 Limit = Annotated[int, typer.Option("--limit", metavar="N", help="At most N, 1 to 1000.")]
 Most = Annotated[int, typer.Option("--limit", metavar="N", help="At most N.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; print the number.")]
