@@ -48,6 +48,10 @@ SUITES: Final = {
         "field_bodies",
         "field_network",
     ),
+    "celery": (
+        "celery_transports",
+        "celery_crowd",
+    ),
     "scale": (
         "scale_growth",
         "scale_queues",

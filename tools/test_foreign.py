@@ -1,10 +1,11 @@
 """Run the tests of kombu and Celery against Duly's transport: `tools/test_foreign.py [--compare] [SUITE ...]`.
 
-The tests come from the source distributions of the package index, into a temporary directory with its own environment
-for each version. Nothing of them is stored here. `--compare` runs them on the redis transport as well, and prints its
-counts beside ours. A test may fail only if `KNOWN` gives the reason.
+The tests come from the source distributions of the package index, into a directory with its own environment for each
+version. Nothing of them is stored here. `--compare` runs them on the redis transport as well, and lists the tests that
+pass there and fail here. A test may fail only if `KNOWN` gives the reason.
 
-SUITE is `kombu-5.7`, `celery-5.6` and so on; without one, all of them run. The estimate is 90 minutes.
+Most of these tests wait for a worker. So the tests of a suite are dealt to several processes, each with a server and a
+worker of its own. SUITE is `kombu-5.7`, `celery-5.6` and so on; without one, all of them run.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import tarfile
 import tempfile
 import venv
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -32,6 +34,7 @@ TOOLS: Final = [
     "setuptools",
     "wheel",
 ]
+SUITES: Final = ("kombu-5.5", "kombu-5.6", "kombu-5.7", "celery-5.5", "celery-5.6", "celery-5.7")
 KOMBU_CLASSES: Final = ("BasicFunctionality", "BaseExchangeTypes", "BaseTimeToLive", "BasePriority", "BaseMessage")
 NEWER_CLASSES: Final = ("BaseEventLoop", "BaseFailover")
 """Not in all versions."""
@@ -74,21 +77,29 @@ def failover_connection():
 class Outcome:
     """What became of the tests of one suite on one transport."""
 
-    passed: int = 0
-    skipped: int = 0
-    failed: list[str] = field(default_factory=list)
+    passed: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
 
-    @property
-    def unexpected(self) -> list[str]:
-        """The failures without a known reason."""
-        return [name for name in self.failed if not any(known in name for known in KNOWN)]
+    def add(self, report: Path) -> None:
+        """Read a report of pytest."""
+        for case in ET.parse(report).iter("testcase"):  # noqa: S314 - written by pytest
+            name = f"{case.get('classname')}::{case.get('name')}"
+            kinds = {child.tag for child in case}
+            if kinds & {"failure", "error"}:
+                self.failed.add(name)
+            elif "skipped" in kinds:
+                self.skipped.add(name)
+            else:
+                self.passed.add(name)
+        self.passed -= self.failed  # a test and its subtests have one name
 
     def __str__(self) -> str:
-        return f"{self.passed} passed, {len(self.failed)} failed, {self.skipped} skipped"
+        return f"{len(self.passed)} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
 
 
 class Suite:
-    """The tests of one version of a project, in a temporary directory."""
+    """The tests of one version of a project, in a directory."""
 
     def __init__(self, name: str, directory: Path) -> None:
         self.name = name
@@ -97,51 +108,76 @@ class Suite:
         self._python = directory / "env/bin/python"
 
     def prepare(self) -> None:
-        """Make the environment, and fetch the tests."""
-        venv.create(self._directory / "env", with_pip=True)
-        wanted = [f"kombu[redis]=={self.version}.*", "celery"]
-        if self.project == "celery":
-            wanted = [f"celery[redis]=={self.version}.*"]
-        self._pip("install", *wanted, *TOOLS, str(ROOT))
-        self._pip("download", "--no-deps", "--no-binary=:all:", "--no-build-isolation", "-d", ".", self._installed())
+        """Make the environment and fetch the tests, unless the directory has them."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        if not self._python.exists():
+            venv.create(self._directory / "env", with_pip=True)
+            wanted = [f"kombu[redis]=={self.version}.*", "celery"]
+            if self.project == "celery":
+                wanted = [f"celery[redis]=={self.version}.*"]
+            self._pip("install", *wanted, *TOOLS)
+            source = ["download", "--no-deps", "--no-binary=:all:", "--no-build-isolation", "-d", "."]
+            self._pip(*source, self._installed())
+        self._pip("install", "--force-reinstall", "--no-deps", str(ROOT))
         (archive,) = self._directory.glob("*.tar.gz")
         with tarfile.open(archive) as packed:
             packed.extractall(self._directory, filter="data")
 
-    def run(self, server: Server, transport: str) -> Outcome:
-        """Run the tests on a transport."""
-        prefix = "duly+" if transport == "duly" else ""
+    def run(self, transport: str, jobs: int) -> Outcome:
+        """Run the tests on a transport, in as many processes."""
         tests = self._directory / self._installed().replace("==", "-")
-        report = self._directory / f"{transport}.xml"
-        url = f"redis://{server.host}:{server.port}"
-        environment = {
+        options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "--timeout=300", "--log-level=INFO"]
+        if transport == "duly":
+            options += ["-p", "duly.kombu"]
+        files = self._files(tests, transport)
+        collected = self._pytest(tests, [*options, *files, "--collect-only"], self._environment(transport, None))
+        lines = collected.communicate()[0].decode().splitlines()
+        names = [line.rpartition(":: ")[2] for line in lines if "::" in line and not line.startswith(" ")]
+        outcome = Outcome()
+        with ExitStack() as servers:
+            running = []
+            for job in range(jobs):
+                part = self._directory / f"{transport}-{job}"
+                part.with_suffix(".txt").write_text("\n".join(names[job::jobs]))
+                environment = self._environment(transport, servers.enter_context(Server("valkey")))
+                chosen = [*files[:2], f"@{part}.txt", f"--junitxml={part}.xml"]
+                running.append((part, self._pytest(tests, [*options, *chosen], environment)))
+            for part, process in running:
+                part.with_suffix(".log").write_bytes(process.communicate()[0])
+                outcome.add(part.with_suffix(".xml"))
+        return outcome
+
+    def _pytest(self, tests: Path, arguments: list[str], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+        command = [str(self._python), "-m", "pytest", *arguments]
+        return subprocess.Popen(command, cwd=tests, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def _environment(self, transport: str, server: Server | None) -> dict[str, str]:
+        prefix = "duly+" if transport == "duly" else ""
+        host, port = (server.host, server.port) if server is not None else ("127.0.0.1", 1)
+        url = f"redis://{host}:{port}"
+        return {
             **os.environ,
             "PATH": f"{self._python.parent}:{os.environ['PATH']}",
             "BROKER": f"{prefix}{url}/5",
-            "DEAD_BROKER": f"{prefix}redis://{server.host}:1/5",
+            "DEAD_BROKER": f"{prefix}redis://{host}:1/5",
             "TEST_BROKER": f"{prefix}{url}/5",
-            "TEST_BACKEND": f"{url}/6",
-            "REDIS_HOST": server.host,
-            "REDIS_PORT": str(server.port),
+            "TEST_BACKEND": f"{url}/0",  # the tests look into it there
+            "REDIS_HOST": host,
+            "REDIS_PORT": str(port),
             "C_FORCE_ROOT": "1",
         }
-        options = ["-q", "-o", "addopts=", "--timeout=180", f"--junitxml={report}"]
-        if transport == "duly":
-            options += ["-p", "duly.kombu"]
-        command = [str(self._python), "-m", "pytest", *options, *self._tests(tests, transport)]
-        subprocess.run(command, cwd=tests, env=environment, check=False)
-        return _read(report)
 
-    def _tests(self, tests: Path, transport: str) -> list[str]:
-        folder = tests / "t/integration"
+    def _files(self, tests: Path, transport: str) -> list[str]:
+        """Return the options and files of pytest for the project: two words of options, then files."""
+        folder = Path("t/integration")
         if self.project == "celery":
             files = [folder / f"{name}.py" for name in CELERY_FILES]
-            return ["-p", "celery.contrib.pytest", *(str(file) for file in files if file.exists())]
-        common = (folder / "common.py").read_text()
+            return ["-p", "celery.contrib.pytest", *(str(file) for file in files if (tests / file).exists())]
+        common = (tests / folder / "common.py").read_text()
         order = "" if transport == "duly" else "    PRIORITY_ORDER = 'desc'\n"
         classes = [name for name in KOMBU_CLASSES + NEWER_CLASSES if f"class {name}" in common]
         text = FIXTURES + "".join(f"class test_{name}(common.{name}):\n    pass\n{order}" for name in classes)
-        (folder / "test_of_duly.py").write_text(text)
+        (tests / folder / "test_of_duly.py").write_text(text)
         return ["-o", "python_classes=test_*", str(folder / "test_of_duly.py")]
 
     def _installed(self) -> str:
@@ -154,43 +190,42 @@ class Suite:
         subprocess.run(command, cwd=self._directory, check=True)
 
 
-def _read(report: Path) -> Outcome:
-    outcome = Outcome()
-    for case in ET.parse(report).iter("testcase"):  # noqa: S314 - written by pytest
-        kinds = {child.tag for child in case}
-        if kinds & {"failure", "error"}:
-            outcome.failed.append(f"{case.get('classname')}::{case.get('name')}")
-        elif "skipped" in kinds:
-            outcome.skipped += 1
-        else:
-            outcome.passed += 1
-    return outcome
+def _reason(test: str) -> str | None:
+    """Return why a test may fail, or None."""
+    return KNOWN.get(test.rpartition("::")[2].partition("[")[0])
 
 
-def _results(names: list[str], *, compare: bool) -> Iterator[tuple[str, Outcome]]:
+def _results(names: list[str], directory: Path, jobs: int, *, compare: bool) -> Iterator[bool]:
+    """Run suites, print their outcomes, and yield whether each is as expected."""
     for name in names:
-        with tempfile.TemporaryDirectory(prefix="duly-foreign-") as directory:
-            suite = Suite(name, Path(directory))
-            suite.prepare()
-            for transport in ("duly", "redis") if compare else ("duly",):
-                with Server("valkey") as server:
-                    yield f"{name} on {transport}", suite.run(server, transport)
+        suite = Suite(name, directory / name)
+        suite.prepare()
+        here = suite.run("duly", jobs)
+        print(f"{name} on duly: {here}", flush=True)
+        for test in sorted(here.failed):
+            print(f"  failed: {test}: {_reason(test) or 'NO KNOWN REASON'}", flush=True)
+        if compare:
+            there = suite.run("redis", jobs)
+            print(f"{name} on redis: {there}", flush=True)
+            for test in sorted(there.failed):
+                print(f"  failed on redis: {test}", flush=True)
+            for test in sorted(here.failed & there.passed):
+                print(f"  failed on duly alone: {test}", flush=True)
+        yield all(_reason(test) for test in here.failed)
 
 
 def main() -> int:
     """Run the suites, and return 1 if a test failed for no known reason."""
-    suites = ["kombu-5.6", "kombu-5.7", "celery-5.5", "celery-5.6", "celery-5.7"]
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("suites", nargs="*", default=suites, metavar="SUITE")
+    parser.add_argument("suites", nargs="*", default=SUITES, metavar="SUITE")
     parser.add_argument("--compare", action="store_true", help="run them on the redis transport as well")
+    parser.add_argument("--jobs", type=int, default=4, help="the number of processes per suite")
+    parser.add_argument("--directory", type=Path, help="where environments and logs are kept for the next run")
     given = parser.parse_args()
-    found = dict(_results(given.suites, compare=given.compare))
-    unexpected = [name for title, outcome in found.items() if "duly" in title for name in outcome.unexpected]
-    for title, outcome in found.items():
-        print(f"{title}: {outcome}")
-    for name in unexpected:
-        print(f"failed without a known reason: {name}")
-    return bool(unexpected)
+    with tempfile.TemporaryDirectory(prefix="duly-foreign-") as temporary:
+        directory = (given.directory or Path(temporary)).resolve()
+        outcomes = list(_results(list(given.suites), directory, given.jobs, compare=given.compare))
+    return not all(outcomes)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,20 @@ def field(*columns: tuple[str, str]) -> Write:
     return write
 
 
+def celery(results: Results) -> str:
+    """Draw a table with a row for each question about Celery, and a column for each transport."""
+    figures = {(each.question, each.party): each for each in results.of("celery")}
+    parties = list(dict.fromkeys(party for _, party in figures))
+    if not figures:
+        raise NotMeasured("celery")
+    units = {each.question: each.unit for each in figures.values()}
+    rows = [
+        (f"{question}, {unit}", *(_cell(figures.get((question, party))) for party in parties))
+        for question, unit in units.items()
+    ]
+    return _table(("", *parties), rows)
+
+
 def scale(words: str, step: str, *beside: str) -> Write:
     """Draw a table with a row for each step of a growth. The question has these words."""
 
@@ -130,6 +144,7 @@ TABLES: Final[Mapping[str, Write]] = {
         ("drain/s", "network of 1 ms: drain"),
         ("idle p50, ms", "network of 1 ms: latency, idle, p50"),
     ),
+    "table.celery": celery,
     "table.growth": scale("claim and release", "waiting", "bytes a message"),
     "table.queues.idle": scale("queues, idle", "queues", "server's, %"),
     "table.queues.latency": scale("messages/s over them", "queues", "p50 ms", "most ms"),

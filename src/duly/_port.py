@@ -37,6 +37,7 @@ from duly._core.results import packed_result
 from duly._core.results import refusal_of as result_problem
 from duly._core.settles import Row, Step, acked, alike, deferred, extended, recycled, rejected, released, retried
 from duly._core.states import LIVE, STATES, State
+from duly._core.task_calls import TaskCall, task_call
 from duly._core.topic_ops import GroupRow
 from duly._core.topology import Away
 from duly._core.views import NUMBERS
@@ -66,6 +67,7 @@ __all__ = [
     "Several",
     "State",
     "Step",
+    "TaskCall",
     "acked",
     "alike",
     "before_leaving",
@@ -111,6 +113,7 @@ __all__ = [
     "span",
     "summary_of",
     "survey_nodes",
+    "task_call",
     "usable",
     "with_headers",
 ]

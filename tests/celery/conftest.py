@@ -32,8 +32,8 @@ def load(environment: Mapping[str, str]) -> Any:
     return module
 
 
-def opened(server: StartedServer, directory: Path) -> Iterator[Program]:
-    program = Program(server("valkey").url, f"celery-{uuid.uuid4().hex[:12]}", directory, load)
+def opened(server: StartedServer, directory: Path, **settings: str) -> Iterator[Program]:
+    program = Program(server("valkey").url, f"celery-{uuid.uuid4().hex[:12]}", directory, load, **settings)
     yield program
     program.close()
     program.module.app.close()

@@ -12,10 +12,13 @@ import duly.celery
 
 RECORD = os.environ.get("PROGRAM_RECORD", "redis://localhost:1/0")
 NAMESPACE = os.environ.get("PROGRAM_NAMESPACE", "duly")
+LEASE = float(os.environ.get("PROGRAM_LEASE", "1.5"))
+OF_REDIS = {"visibility_timeout": LEASE, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
+"""Options of the redis transport by which it returns the tasks of a dead worker as soon. Duly ignores them."""
 
 app = Celery("program", broker=os.environ.get("PROGRAM_BROKER", "duly+redis://localhost:1/0"))
 app.conf.update(
-    broker_transport_options={"lease": 1.5, "namespace": NAMESPACE, "delivery_limit": 3},
+    broker_transport_options={"lease": LEASE, "namespace": NAMESPACE, "delivery_limit": 3, **OF_REDIS},
     result_backend=RECORD,
     worker_hijack_root_logger=False,
 )
@@ -23,9 +26,9 @@ tasks = duly.celery.setup(app)
 record = redis.Redis.from_url(RECORD, decode_responses=True)
 
 
-def note(what: str, name: str) -> None:
-    """Note what happened to which task, when, and in which process."""
-    record.rpush(f"{NAMESPACE}:runs", f"{what} {name} {time.time():.3f} {os.getpid()}")
+def note(what: str, name: str, due: float = 0) -> None:
+    """Note what happened to which task, when, in which process of which worker, and when the task was due."""
+    record.rpush(f"{NAMESPACE}:runs", f"{what} {name} {time.time():.6f} {os.getpid()} {os.getppid()} {due:.6f}")
 
 
 @app.task(bind=True)
@@ -62,3 +65,13 @@ def send_on(self: Task, name: str, **options: Any) -> None:
     """Send another task from a process of the pool."""
     note("start", name)
     work.apply_async([f"{name}-child"], **options)
+
+
+@app.task(bind=True, max_retries=None, ignore_result=True)
+def one_of_many(self: Task, name: str, retries: int, due: float) -> None:
+    """Retry this number of times, a second later each time, and then end."""
+    attempt = f"{name}.{self.request.retries}"
+    note("start", attempt, due)
+    if self.request.retries < retries:
+        raise self.retry(args=[name, retries, time.time() + 1], countdown=1)
+    note("end", attempt, due)

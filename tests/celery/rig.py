@@ -24,17 +24,29 @@ class Run(NamedTuple):
     name: str
     at: float
     pid: int
+    worker: int
+    """The pid of the parent of the process, which is the worker if it has a pool."""
+    due: float
+
+
+def _run_of(line: str) -> Run:
+    what, name, at, pid, worker, due = line.split()
+    return Run(what, name, float(at), int(pid), int(worker), float(due))
 
 
 class Program:
     """The tasks of `program.py` on one server, and the workers that a test starts."""
 
-    def __init__(self, url: str, namespace: str, directory: Path, load: Callable[[Mapping[str, str]], Any]) -> None:
+    def __init__(
+        self, url: str, namespace: str, directory: Path, load: Callable[[Mapping[str, str]], Any], **settings: str
+    ) -> None:
+        """Take variables of the program as settings."""
         self.environment = {
             "PROGRAM_BROKER": f"duly+{url}",
             "PROGRAM_RECORD": url,
             "PROGRAM_NAMESPACE": namespace,
             "C_FORCE_ROOT": "1",
+            **settings,
         }
         self.namespace = namespace
         self._directory = directory
@@ -59,7 +71,7 @@ class Program:
     def runs(self, what: str | None = None, name: str | None = None) -> list[Run]:
         """Return what the tasks have noted so far."""
         lines = self.module.record.lrange(f"{self.namespace}:runs", 0, -1)
-        found = [Run(words[0], words[1], float(words[2]), int(words[3])) for words in map(str.split, lines)]
+        found = [_run_of(line) for line in lines]
         return [run for run in found if what in (None, run.what) and name in (None, run.name)]
 
     def wait_for(self, what: str, *names: str) -> None:

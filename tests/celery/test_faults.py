@@ -149,6 +149,7 @@ def test_a_worker_consumes_again_after_the_server_was_away(tmp_path: Path) -> No
 
             program.wait_for("end", "stored", "after")
             assert len(program.runs("start")) == 2
+            assert program.module.app.control.ping(timeout=60, limit=1) == [{"w0@test": {"ok": "pong"}}]
             assert worker.process.poll() is None
     finally:
         server.close()

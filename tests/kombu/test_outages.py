@@ -70,3 +70,20 @@ def test_publishing_during_an_outage_raises_a_connection_error(connect: Connect,
     with pytest.raises(connection.connection_errors):
         publish(connection, QUEUE, "during")
     own_server.start()
+
+
+def test_a_consumer_gets_broadcasts_from_before_and_after_an_outage(connect: Connect, own_server: Server) -> None:
+    everyone = kombu.Exchange("everyone", type="fanout")
+    listener = kombu.Queue("listener", everyone, auto_delete=True)
+    connection, found = connect(f"duly+{own_server.url}", patience=0.5), list[kombu.Message]()
+    with kombu.Consumer(connection.channel(), [listener], on_message=found.append, no_ack=True):
+        connect(f"duly+{own_server.url}").Producer(exchange=everyone).publish("before")
+        own_server.kill9()
+        time.sleep(1.5)
+        own_server.start()
+        connect(f"duly+{own_server.url}").Producer(exchange=everyone).publish("after")
+
+        while len(found) < 2:
+            connection.drain_events(timeout=60)
+
+    assert [message.payload for message in found] == ["before", "after"]

@@ -1,7 +1,9 @@
 """Options of the transport, and the address of its server."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import kombu
 import pytest
@@ -94,3 +96,10 @@ def test_an_entry_point_registers_the_transport() -> None:
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert found.stdout == "duly\n"
+
+
+def test_kombu_does_not_import_duly_and_works_if_duly_is_broken(tmp_path: Path) -> None:
+    (tmp_path / "duly.py").write_text("raise RuntimeError('broken')")
+    program = "import sys, kombu.serialization; sys.exit('duly' in sys.modules)"
+
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=True)

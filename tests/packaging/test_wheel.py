@@ -63,9 +63,9 @@ def names_in(wheel: Path) -> set[str]:
 
 
 def sources() -> set[str]:
-    """Name all files of the package: code, scripts, py.typed."""
+    """Name all files of the package: code, scripts, py.typed, and the entry point for kombu."""
     files = (path for path in SOURCES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {path.relative_to(SOURCES.parent).as_posix() for path in files}
+    return {"duly_kombu_alias.py", *(path.relative_to(SOURCES.parent).as_posix() for path in files)}
 
 
 def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel: Path) -> None:

@@ -28,7 +28,7 @@ def private_imports_of(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         for name in names:
-            is_of_port = name in (PORT, "duly._kombu_alias") or name.startswith(PORT + ".")
+            is_of_port = name == PORT or name.startswith(PORT + ".")
             if name.startswith("duly.") and not is_of_port and any(map(is_private, name.split("."))):
                 yield name
 

@@ -7,7 +7,7 @@ from typing import Final
 from duly._core.effects import COMMANDS as EFFECTS
 from duly._core.keys import head_of, pattern_of
 from duly.acl.commands import READS, commands_of_script, runs_caller_commands
-from duly.acl.roles import FOR_CLUSTER, FOR_FSYNC, OPTIONAL, ROLES, Role
+from duly.acl.roles import CELERY_SCRIPTS, FOR_CELERY, FOR_CLUSTER, FOR_FSYNC, OPTIONAL, ROLES, Role
 from duly.acl.servers import Knowledge, known_of
 from duly.errors import UsageError
 from duly.options import checked_name
@@ -34,7 +34,7 @@ def commands_of(role: Role) -> frozenset[str]:
 
 def every_command() -> frozenset[str]:
     """Return all commands that rules may contain. The server is asked which of them it has."""
-    return commands_of(ROLES["admin"]) | own_commands_of(()) | {*FOR_FSYNC, *FOR_CLUSTER}
+    return commands_of(ROLES["admin"]) | own_commands_of(()) | {*FOR_FSYNC, *FOR_CLUSTER, *FOR_CELERY}
 
 
 def rules(
@@ -46,6 +46,7 @@ def rules(
     own_commands: Iterable[str] = (),
     fsync: bool = False,
     cluster: bool = False,
+    celery: bool = False,
 ) -> list[str]:
     """List the rules of a role: keys first, then `-@all`, then each command by its name.
 
@@ -57,6 +58,7 @@ def rules(
         own_commands: the commands that commits use on these keys. Default: all that a commit can use.
         fsync: add CONFIG GET, which durable="fsync" needs.
         cluster: add the commands that find the node of a queue in a cluster.
+        celery: add the commands that the transport for kombu needs.
     """
     whose, known = _role(role), known_of(server)
     keys = [checked_pattern(pattern, namespace) for pattern in own_keys]
@@ -67,6 +69,8 @@ def rules(
         wanted.update(FOR_FSYNC)
     if cluster:
         wanted.update(FOR_CLUSTER)
+    if celery:
+        wanted |= _celery_commands(whose)
     unknown = sorted(command for command in wanted if not known.knows(command))
     if missing := set(unknown) - OPTIONAL:
         raise UsageError(f"{known.title} does not have {', '.join(sorted(missing))}: Duly does not run there")
@@ -84,6 +88,13 @@ def _role(name: str) -> Role:
     if name not in ROLES:
         raise UsageError(f"{name!r} is not a role: use one of {', '.join(ROLES)}")
     return ROLES[name]
+
+
+def _celery_commands(role: Role) -> set[str]:
+    """Return the commands that Celery needs besides those of a consumer."""
+    if not role.runs("claim", "queue"):
+        raise UsageError(f"role {role.name}: Celery consumes and declares queues, so it needs the role consumer")
+    return {*FOR_CELERY, *(command for script in CELERY_SCRIPTS for command in commands_of_script(script, "queue"))}
 
 
 def _commit_commands(role: Role, keys: list[str], commands: list[str]) -> set[str]:

@@ -87,6 +87,12 @@ FOR_CLUSTER: Final = ("asking", "cluster|info", "cluster|slots")
 """Commands that every client of a cluster sends, to any of its nodes: to find the node of a slot, and for a slot that
 moves. Reads go to primaries as well, so READONLY is not needed."""
 
+FOR_CELERY: Final = ("del", "hdel", "hexists", "hgetall", "hkeys", "hset", "ping")
+"""Commands that the transport for kombu sends: declarations of queues and exchanges, and a check of the connection."""
+
+CELERY_SCRIPTS: Final = ("delete", "list", "purge", "redrive", "stats")
+"""Scripts of queues that Celery needs: sizes, `celery purge`, queues that end, and `duly.celery.Tasks`."""
+
 OPTIONAL: Final = frozenset({"mget", "role", "waitaof"})
 """Commands that the client can do without. Without ROLE it finds out by a failed write that a node is a replica,
 and without MGET it does not count the calls that a fail-over has lost."""

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import duly
-from duly.kombu.envelope import unpacked
+from duly import _port
 from duly.kombu.transport import Transport
 
 _PAGE: Final = 1000
@@ -101,23 +101,7 @@ def _all(queue: duly.Queue[Any], state: duly.State) -> Iterator[duly.Message]:
 
 
 def _task_of(queue: str, message: duly.Message) -> TaskMessage:
-    headers = _headers_of(message)
-    return TaskMessage(
-        message.headers.get("task_id", ""),
-        message.headers.get("task", ""),
-        str(headers.get("argsrepr", "")),
-        str(headers.get("kwargsrepr", "")),
-        queue,
-        message.due_at,
-        message.reason,
-        message,
-    )
-
-
-def _headers_of(message: duly.Message) -> dict[str, Any]:
-    """Return the headers of Celery. A message of another program has none."""
-    try:
-        headers: dict[str, Any] = unpacked(message.raw or b"")["headers"]
-    except (ValueError, TypeError, KeyError):
-        return {}
-    return headers
+    """Describe a message. One of another program has no name and no id."""
+    call = _port.task_call(message.raw, message.headers)
+    name, id_, args, kwargs = ("", "", "", "") if call is None else (call.name, call.id, call.args, call.kwargs)
+    return TaskMessage(id_, name, args, kwargs, queue, message.due_at, message.reason, message)

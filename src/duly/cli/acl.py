@@ -45,6 +45,7 @@ OwnCommand = Annotated[
 Fsync = Annotated[
     bool, typer.Option("--fsync", help='Add CONFIG GET, which durable="fsync" needs. It shows passwords.')
 ]
+ForCelery = Annotated[bool, typer.Option("--celery", help="Add what Celery and kombu need, for a consumer.")]
 
 
 def acl(
@@ -55,6 +56,7 @@ def acl(
     own_keys: OwnKeys = None,
     own_command: OwnCommand = None,
     fsync: Fsync = False,
+    celery: ForCelery = False,
 ) -> None:
     """Print the command that grants a user of the server the permissions of a role, and no others."""
     if role is None:
@@ -72,6 +74,7 @@ def acl(
         own_commands=own_command or (),
         fsync=fsync,
         cluster=topology == "cluster",
+        celery=celery,
     )
     name = user or f"duly-{role}"
     line = rights.setuser(name, found)

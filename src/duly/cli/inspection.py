@@ -126,7 +126,7 @@ def _message_text(message: Message) -> RenderableType:
         "cycles": message.cycles or None,
         "redrives": message.redrives or None,
         "result": None if message.result is None else body_text(message.result),
-        "body": whole_body(output.body_of(message)),
+        "body": whole_body(output.shown_body_of(message)),
     }
     parts: list[RenderableType] = [output.fields({name: value for name, value in rows.items() if value is not None})]
     if message.timeline:

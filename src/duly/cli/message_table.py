@@ -52,7 +52,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
     "holder": Column(lambda each: each.consumer, is_cut=True),
     "error": Column(lambda each: each.errors[-1].error if each.errors else None, is_cut=True),
     "headers": Column(lambda each: ", ".join(f"{name}={text}" for name, text in each.headers.items()), is_cut=True),
-    "body": Column(lambda each: body_text(output.body_of(each)), is_cut=True),
+    "body": Column(lambda each: body_text(output.shown_body_of(each)), is_cut=True),
 }
 
 Columns = Annotated[

@@ -18,7 +18,7 @@ from rich.console import Console, ConsoleOptions, Group, OverflowMethod, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from duly import AsyncDelivery
+from duly import AsyncDelivery, _port
 from duly.errors import CodecError
 from duly.message import Entry, Message
 
@@ -82,6 +82,12 @@ def body_of(message: Message | Entry | AsyncDelivery) -> Any:
     except CodecError:
         return message.raw
     return (message.raw or b"").decode(errors="replace") if is_deep(body) else body
+
+
+def shown_body_of(message: Message) -> Any:
+    """Return the body for people. A message of Celery is shown as the call of its task."""
+    call = _port.task_call(message.raw, message.headers)
+    return body_of(message) if call is None else str(call)
 
 
 def is_deep(body: Any) -> bool:

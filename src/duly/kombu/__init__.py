@@ -9,7 +9,7 @@ its lease while the worker lives, and a time in its `eta` header is kept by the 
 the options of `broker_transport_options`.
 """
 
-from duly import _kombu_alias  # noqa: F401 - the names of the transport, also without the entry point
+import duly_kombu_alias  # noqa: F401 - the names of the transport, also without the entry point
 from duly.kombu.settings import TransportOptions
 from duly.kombu.transport import Transport
 

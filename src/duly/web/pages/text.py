@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from markupsafe import Markup, escape
 
+from duly import _port
 from duly.message import Message
 
 _INVISIBLE: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -47,7 +48,10 @@ def _escape_lines(text: str, omitted: str) -> Markup:
 
 
 def body(message: Message) -> Markup:
-    """Format a body: JSON indented, bytes as a hex dump."""
+    """Format a body: a task of Celery, JSON indented, bytes as a hex dump."""
+    if call := _port.task_call(message.raw, message.headers):
+        facts = f"task: {call.name}\nid: {call.id}\nargs: {call.args}\nkwargs: {call.kwargs}\n\n"
+        return lines(facts + _to_json(call.envelope, _TEXT_SHOWN, indent=2))
     if isinstance(message.body, bytes):
         return lines("\n".join(_hex_dump(message.body)))
     if message.raw is None:
@@ -61,12 +65,18 @@ def body(message: Message) -> Markup:
 
 def body_line(message: Message) -> str:
     """Format the beginning of a body on one line."""
+    if call := _port.task_call(message.raw, message.headers):
+        return _cut(str(call))
     if isinstance(message.body, bytes):
         return f"{len(message.body):,} bytes: {message.body[:24].hex(' ')}"
     if message.raw is None:
         return "the body was lost"
     is_json = message.raw[:1] in b'{["-0123456789tfn'
     text = message.raw[: 4 * _LINE_SHOWN].decode(errors="replace") if is_json else value(message.body)
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _LINE_SHOWN else text[:_LINE_SHOWN] + "..."
 
 
