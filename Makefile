@@ -54,7 +54,7 @@ test-all: setup servers ## Run the whole matrix of servers, users, mutants and P
 	$(call run-tests,)
 	tools/test_other_pythons.sh
 
-test-foreign: setup servers ## Run the tests of kombu and Celery, from the package index, against Duly: 90 minutes (estimated)
+test-foreign: setup servers ## Run the tests of kombu and Celery, from the package index, against Duly: half an hour (estimated)
 	PYTHONPATH=. $(BIN)/python tools/test_foreign.py $(SUITES)
 
 SOAK_SECONDS ?= 3600

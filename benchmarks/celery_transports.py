@@ -15,7 +15,7 @@ from benchmarks.rig import Result, Rig, median, percentile
 TASKS = 3_000
 SPACED = 200
 WAITING = 3_000
-ROUNDS = 3
+ROUNDS = 2
 TRANSPORTS = {"Duly": "duly+", "redis transport": ""}
 """Each with the beginning of its broker URL."""
 
@@ -39,8 +39,8 @@ def measure(rig: Rig) -> list[Result]:
 DRAIN = "drain, one process"
 IDLE_P50 = "idle latency, p50"
 IDLE_P99 = "idle latency, p99"
-WORKER = "memory of a worker, by a task with a countdown"
-SERVER = "memory of the server, by a task with a countdown"
+WORKER = "memory of a worker per task with a countdown"
+SERVER = "memory of the server per task with a countdown"
 UNITS = {DRAIN: "tasks/s", IDLE_P50: "ms", IDLE_P99: "ms", WORKER: "bytes", SERVER: "bytes"}
 
 
