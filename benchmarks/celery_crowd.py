@@ -1,6 +1,6 @@
 """What becomes of 10,000 Celery tasks with countdowns and retries when a worker of three is killed?
 
-Both transports return the tasks of a dead worker after five seconds, and the countdowns are up to twelve seconds.
+Both transports return the tasks of a dead worker after five seconds, and the countdowns are of up to half a minute.
 """
 
 import tempfile
@@ -17,6 +17,7 @@ from tests.celery.rig import Program
 TASKS = 10_000
 WORKERS = 3
 LEASE = 5.0
+COUNTDOWN = 30.0
 QUESTIONS = {
     "finished": "10,000 tasks, a worker killed: finished",
     "early": "10,000 tasks, a worker killed: started too early",
@@ -37,7 +38,7 @@ def _once(rig: Rig, name: str, prefix: str) -> list[Result]:
     with tempfile.TemporaryDirectory() as directory:
         program = Program(rig.url, f"celery-{uuid.uuid4().hex[:12]}", Path(directory), load, **settings)
         try:
-            found = asdict(crowd.run(program, rig.count(TASKS), WORKERS, quiet_for=2 * LEASE))
+            found = asdict(crowd.run(program, rig.count(TASKS), WORKERS, countdown=COUNTDOWN, quiet_for=2 * LEASE))
         finally:
             program.close()
             program.module.app.close()

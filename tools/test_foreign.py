@@ -34,7 +34,8 @@ TOOLS: Final = [
     "setuptools",
     "wheel",
 ]
-SUITES: Final = ("kombu-5.5", "kombu-5.6", "kombu-5.7", "celery-5.5", "celery-5.6", "celery-5.7")
+SUITES: Final = ("kombu-5.5.2", "kombu-5.6", "kombu-5.7", "celery-5.5.0", "celery-5.6", "celery-5.7")
+"""The oldest version that the extra `celery` allows, and the newest of each series."""
 KOMBU_CLASSES: Final = ("BasicFunctionality", "BaseExchangeTypes", "BaseTimeToLive", "BasePriority", "BaseMessage")
 NEWER_CLASSES: Final = ("BaseEventLoop", "BaseFailover")
 """Not in all versions."""

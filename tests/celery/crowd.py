@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from tests.celery.rig import Program, Run
 
-COUNTDOWN = 12.0
-"""Seconds over which the tasks with a countdown are due. The server returns tasks of a dead one much sooner."""
 _PAUSE = 0.5
 """Seconds between two checks, which read all runs so far."""
 
@@ -28,11 +26,16 @@ class Outcome:
     seconds: float
 
 
-def run(program: Program, tasks: int, workers: int, *, quiet_for: float, limit: float = 300) -> Outcome:
-    """Send tasks, kill a worker and start another, and wait until all tasks have finished and nothing runs any more."""
+def run(
+    program: Program, tasks: int, workers: int, *, countdown: float, quiet_for: float, limit: float = 300
+) -> Outcome:
+    """Send tasks, kill a worker and start another, and wait until all tasks have finished and nothing runs any more.
+
+    The countdowns are of up to `countdown` seconds. Nothing has run for `quiet_for` seconds at the end.
+    """
     running = [program.worker("-c", "2") for _ in range(workers)]
     began = time.monotonic()
-    _send(program, tasks)
+    _send(program, tasks, countdown)
     stop_at = time.monotonic() + limit
     while len(_finished(program)) < tasks / 4 and time.monotonic() < stop_at:
         time.sleep(_PAUSE)
@@ -48,12 +51,12 @@ def run(program: Program, tasks: int, workers: int, *, quiet_for: float, limit: 
     return _judged(program.runs("start"), len(_finished(program)), tasks, {running[0].process.pid}, seconds)
 
 
-def _send(program: Program, tasks: int) -> None:
+def _send(program: Program, tasks: int, longest: float) -> None:
     """Send a third of the tasks for now, a third with a countdown, and a third that retry twice."""
     task = program.module.one_of_many
     names = [f"{('plain', 'later', 'retried')[number % 3]}-{number}" for number in range(tasks)]
     for number, name in enumerate(names):
-        countdown = COUNTDOWN * number / tasks if name.startswith("later") else None
+        countdown = longest * number / tasks if name.startswith("later") else None
         retries = 2 if name.startswith("retried") else 0
         task.apply_async([name, retries, time.time() + (countdown or 0)], countdown=countdown)
 

@@ -17,7 +17,7 @@ def check(found: crowd.Outcome) -> None:
 
 
 def test_tasks_finish_once_and_not_early_while_a_worker_is_killed(program: Program) -> None:
-    check(crowd.run(program, 60, workers=2, quiet_for=2))
+    check(crowd.run(program, 60, workers=2, countdown=6, quiet_for=2))
 
 
 @pytest.mark.long
@@ -25,4 +25,4 @@ def test_tasks_finish_once_and_not_early_while_a_worker_is_killed(program: Progr
 def test_10000_tasks_finish_once_and_not_early_on_three_workers(tmp_path: Path) -> None:
     with Server("valkey") as server:
         for program in opened(lambda _: server, tmp_path, PROGRAM_LEASE="5"):
-            check(crowd.run(program, 10_000, workers=3, quiet_for=8))
+            check(crowd.run(program, 10_000, workers=3, countdown=30, quiet_for=8))

@@ -14,3 +14,10 @@ def test_own_keys_own_commands_and_fsync_add_rules(call: Call) -> None:
     assert any("stock:*" in rule for rule in added)
     assert any("incrby" in rule.lower() for rule in added)
     assert any("config" in rule.lower() for rule in added)
+
+
+def test_celery_adds_the_commands_of_declarations(call: Call) -> None:
+    least = call("acl", "--role", "consumer", "--server", "7.0", "--json").json["rules"]
+    wide = call("acl", "--role", "consumer", "--server", "7.0", "--json", "--celery").json["rules"]
+
+    assert {"+hkeys", "+ping", "+hexists"} <= set(wide) - set(least)
