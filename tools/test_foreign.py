@@ -122,6 +122,8 @@ class Suite:
             if self.project == "celery":
                 wanted = [f"celery[redis]=={self.version}.*"]
             self._pip("install", *wanted, *TOOLS, str(ROOT))
+            # The result backend of a forked process deadlocks with redis-py 5.3, which older versions install.
+            self._pip("install", "--upgrade", "redis>=8")
         self._pip("install", "--force-reinstall", "--no-deps", str(ROOT))
         self.fetch()
 
