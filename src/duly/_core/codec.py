@@ -159,7 +159,7 @@ def encoded_json(value: Any, what: str, fate: str = "sent") -> bytes:
     try:
         raw = _encode_json(value)
         # JSON has no NaN and no infinity: msgspec would silently write null.
-        is_suspect = b"null" in raw and not isinstance(value, msgspec.Raw)
+        is_suspect = not isinstance(value, str | msgspec.Raw) and b"null" in raw
         is_altered = is_suspect and _has_unwritable_number(msgspec.to_builtins(value, enc_hook=_encode_foreign))
     except (TypeError, ValueError, NotImplementedError, OverflowError, RecursionError, UnicodeError) as error:
         raise UsageError(f"{what} of type {type(value).__name__} cannot be {fate}: {error}") from error

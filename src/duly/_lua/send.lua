@@ -76,7 +76,7 @@ for at = messages.first, messages.last, messages.stride do
     local us = tonumber(string.sub(when, 2))
     due = string.byte(when) == PLUS and clock + us or math.max(clock, us + ahead)
   end
-  local record = struct.pack('<ddc0', clock, due, messages.part(at))
+  local record = struct.pack('<dd', clock, due) .. messages.part(at) -- 'c0' would copy it byte by byte
   n = n + 2
   records[n - 1], records[n] = id, record
   places[n - 1], places[n] = due, id

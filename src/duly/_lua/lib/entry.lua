@@ -22,7 +22,7 @@ end
 local function listed(fields)
   local parts = {}
   for i, text in ipairs(fields) do
-    parts[i] = struct.pack('<I4c0', #text, text)
+    parts[i] = struct.pack('<I4', #text) .. text
   end
   return table.concat(parts)
 end

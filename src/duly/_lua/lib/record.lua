@@ -9,7 +9,7 @@ local function has(flags, flag)
 end
 
 local function stamped(sent, due, part)
-  return struct.pack(RECORD_FORMAT, sent, due, part)
+  return struct.pack(STAMPS_FORMAT, sent, due) .. part -- 'c0' would copy it byte by byte
 end
 
 local function flags_of(record)

@@ -40,7 +40,7 @@ local function store(keys, meta, now, ahead, offsets, renamed, on_stored)
     local due = when == '0' and clock or due_at(clock, ahead, when)
     local flags, priority = byte(part, 2, 3)
     has_keys = has_keys or has(flags, FLAG_KEY)
-    local record = pack('<ddc0', clock, due, part)
+    local record = pack('<dd', clock, due) .. part -- 'c0' would copy it byte by byte
     records[2 * i - 1], records[2 * i] = id, record
     local places = scores[priority]
     if not places then
