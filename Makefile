@@ -117,10 +117,10 @@ gen: setup figures ## Write the sync client and its tests, docs/conformance.md, 
 figures: setup ## Write the figures and plots of all pages from benchmarks/results
 	$(BIN)/python -m benchmarks.report
 
-bench: setup ## Measure Duly beside all peers, and write the figures of the pages: two hours (estimated)
+bench: setup ## Measure Duly beside all peers, and write the figures of the pages: 40 minutes (estimated)
 	$(BIN)/python -m benchmarks; missed=$$?; $(BIN)/python -m benchmarks.report; exit $$missed
 
-bench-scale: setup ## Measure growth: 10,000,000 messages, 10,000 queues, 8 worker processes
+bench-scale: setup ## Measure growth: 10,000,000 messages, 10,000 queues, 8 worker processes: 15 minutes (estimated)
 	$(BIN)/python -m benchmarks scale && $(BIN)/python -m benchmarks.report
 
 docs: setup ## Build the documentation as a site, in site/

@@ -1,15 +1,16 @@
-"""Run the benchmarks: `python -m benchmarks [suite or question ...]`. Prints a table and keeps the results as JSON."""
+"""Run the benchmarks: `python -m benchmarks [suite or question ...]`. Prints a table, and keeps what it found."""
 
 import argparse
+import functools
 import importlib
-import json
 import platform
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
+from benchmarks import kept
 from benchmarks.contest import sides
 from benchmarks.peers import brokers, environments
 from benchmarks.peers.catalog import PEERS, USUAL
@@ -61,8 +62,6 @@ SUITES: Final = {
 USUAL_SUITES: Final = tuple(suite for suite in SUITES if suite != "scale")
 """What runs unless told otherwise: growth takes long."""
 
-RESULTS = Path(__file__).parent / "results"
-
 
 def show(result: Result) -> None:
     """Print one line."""
@@ -75,22 +74,23 @@ def show(result: Result) -> None:
     print(f"{verdict} {question:50} {figure:>10} {result.unit:11} {bar:16} {beside}", flush=True)
 
 
-def run(suite: str, questions: Sequence[str], wanted: argparse.Namespace) -> bool:
-    """Measure, print, keep; say whether all bars were cleared."""
+def run(suite: str, question: str, wanted: argparse.Namespace) -> bool:
+    """Measure one question, print and keep what it found; say whether all bars were cleared."""
+    versions = prepared(tuple(_peers(suite, wanted.peers)))
+    began = time.monotonic()
     results: list[Result] = []
-    versions = prepared(_peers(suite, wanted.peers))
     with running_rig() as rig:
         rig.peers, rig.rounds, rig.part = tuple(versions), wanted.rounds, wanted.part
         version, before = rig.version(), rig.calibration()
         print(f"{version}, Python {platform.python_version()}, calibration {before}", flush=True)
-        for question in questions:
-            for result in importlib.import_module(f"benchmarks.{question}").measure(rig):
-                results.append(result)
-                show(result)
+        for result in importlib.import_module(f"benchmarks.{question}").measure(rig):
+            results.append(result)
+            show(result)
         after = rig.calibration()
-    print(f"calibration at the end {after}")
-    kept = {
+    print(f"calibration at the end {after}", flush=True)
+    part = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - began),
         "server": version,
         "python": platform.python_version(),
         "calibration": {"before": before, "after": after},
@@ -98,11 +98,14 @@ def run(suite: str, questions: Sequence[str], wanted: argparse.Namespace) -> boo
         **({"sides": _sides(versions)} if suite == "field" else {}),
         "results": [result.as_json() for result in results],
     }
-    is_whole = set(questions) == set(SUITES[suite]) and wanted.rounds >= Rig.rounds and wanted.part >= Rig.part
-    if is_whole:
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{suite}.json").write_text(json.dumps(kept, indent=1) + "\n")
+    if not is_trial(wanted):
+        kept.keep(suite, question, part, SUITES[suite])
     return all(result.holds for result in results)
+
+
+def is_trial(wanted: argparse.Namespace) -> bool:
+    """Whether a run keeps nothing: it has fewer rounds, fewer messages, or chosen peers."""
+    return wanted.rounds < Rig.rounds or wanted.part < Rig.part or wanted.peers is not None
 
 
 def _peers(suite: str, wanted: Sequence[str] | None) -> Sequence[str]:
@@ -127,7 +130,8 @@ def _sides(peers: Iterable[str]) -> dict[str, dict[str, str]]:
     }
 
 
-def prepared(peers: Sequence[str]) -> dict[str, dict[str, str]]:
+@functools.cache
+def prepared(peers: tuple[str, ...]) -> dict[str, dict[str, str]]:
     """Install peers where needed, and return the versions of those that can be measured."""
     versions = {}
     for peer in peers:
@@ -141,12 +145,18 @@ def prepared(peers: Sequence[str]) -> dict[str, dict[str, str]]:
 
 def main(args: Sequence[str]) -> int:
     """Run what is asked for; the exit status says whether all bars were cleared."""
+    wanted = parsed(args)
+    return 0 if _run_all(_asked(wanted.names, wanted.resume), wanted) else 1
+
+
+def parsed(args: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Measure Duly. Default: all suites but scale."
     )
     known = [*SUITES, *(question for questions in SUITES.values() for question in questions)]
     parser.add_argument("names", nargs="*", metavar="suite or question", help=f"of {', '.join(known)}")
-    beside = f"beside the worker and in the field: none, all, or of {','.join(PEERS)}"
+    beside = f"beside the worker and in the field: none, or of {','.join(PEERS)}; not kept"
     parser.add_argument("--peers", help=beside)
     parser.add_argument(
         "--rounds", type=int, default=Rig.rounds, help="of the worker's questions and the field's; fewer are not kept"
@@ -157,18 +167,38 @@ def main(args: Sequence[str]) -> int:
         default=Rig.part,
         help="of all messages in the field and of growth; less is a trial, not kept",
     )
+    parser.add_argument("--resume", type=float, metavar="HOURS", help="skip questions kept within so many hours")
     wanted = parser.parse_args(args)
     if wanted.peers is not None:
-        wanted.peers = {"all": list(PEERS), "none": []}.get(wanted.peers, wanted.peers.split(","))
+        wanted.peers = [] if wanted.peers == "none" else wanted.peers.split(",")
     if unknown := {*wanted.names} - {*known} | {*(wanted.peers or ())} - {*PEERS}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    return wanted
+
+
+def _asked(names: Sequence[str], resume: float | None) -> list[tuple[str, str]]:
+    """List suites and questions, without those that were kept within so many hours."""
+    asked = []
+    for suite, questions in SUITES.items():
+        is_whole, parts = suite in (names or USUAL_SUITES), kept.parts_of(suite)
+        for question in questions:
+            is_done = resume is not None and kept.is_recent(parts.get(question), resume)
+            if (is_whole or question in names) and not is_done:
+                asked.append((suite, question))
+    return asked
+
+
+def _run_all(asked: Sequence[tuple[str, str]], wanted: argparse.Namespace) -> bool:
+    """Run the questions in order, and print before each how long it and the rest took when they were last kept."""
     is_cleared = True
-    for suite, all_of_it in SUITES.items():
-        whole = suite in (wanted.names or USUAL_SUITES)
-        questions = [question for question in all_of_it if whole or question in wanted.names]
-        if questions:
-            is_cleared = run(suite, questions, wanted) and is_cleared
-    return 0 if is_cleared else 1
+    for number, (suite, question) in enumerate(asked):
+        estimates = [kept.seconds_of(kept.parts_of(each).get(name)) for each, name in asked[number:]]
+        known = [seconds for seconds in estimates if seconds is not None]
+        more = " or more" if len(known) < len(estimates) else ""
+        estimate = "" if is_trial(wanted) or not known else f", about {sum(known) / 60:.0f} minutes left{more}"
+        print(f"--- {number + 1} of {len(asked)}: {question}{estimate}", flush=True)
+        is_cleared = run(suite, question, wanted) and is_cleared
+    return is_cleared
 
 
 if __name__ == "__main__":

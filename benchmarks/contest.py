@@ -3,6 +3,7 @@
 Measures nothing by itself. The questions `field_*` use it.
 """
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -54,14 +55,24 @@ def _of_peer(name: str) -> Side:
     return Side(name, peer.broker, peer.guarantee, peer.keeps, peer.settings)
 
 
-def in_turn(taking_part: Iterable[Side], rounds: int, measure: Callable[[Side, Broker], T]) -> dict[str, list[T]]:
+def in_turn(
+    taking_part: Iterable[Side],
+    rounds: int,
+    measure: Callable[[Side, Broker], T],
+    *,
+    peer_rounds: int | None = None,
+) -> dict[str, list[T]]:
     """Measure all sides in turn, each on a server of its own, and return what was found for each.
 
-    A peer that fails has no figure in that round. Duly may not fail.
+    A peer that fails has no figure in that round. Duly may not fail. `peer_rounds` are fewer rounds for peers that are
+    far from Duly.
     """
     found: dict[str, list[T]] = {}
-    entrants = list(taking_part)
+    entrants = everyone = list(taking_part)
+    began = time.monotonic()
     for number in range(rounds):
+        if number == peer_rounds:
+            entrants = [side for side in everyone if side in OURS]
         for side in entrants[:: -1 if number % 2 else 1]:  # none is always measured after the same one
             try:
                 with running(side.broker) as broker:
@@ -70,8 +81,10 @@ def in_turn(taking_part: Iterable[Side], rounds: int, measure: Callable[[Side, B
                 if side in OURS:
                     raise
                 print(f"     {side.name} without a figure: {error}", flush=True)
-        print(f"     round {number + 1} of {rounds}", flush=True)
-    return {side.name: found[side.name] for side in entrants if found.get(side.name)}
+        elapsed = time.monotonic() - began
+        left = f"{elapsed:.0f} s, about {elapsed / (number + 1) * (rounds - number - 1):.0f} s left"
+        print(f"     round {number + 1} of {rounds}: {left}", flush=True)
+    return {side.name: found[side.name] for side in everyone if found.get(side.name)}
 
 
 def figure(

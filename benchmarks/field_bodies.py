@@ -5,7 +5,8 @@ from benchmarks.peers.brokers import Broker
 from benchmarks.rig import Result, Rig
 
 SIZES = {"100 B": 100, "10 KB": 10_000, "1 MB": 1_000_000}
-MOST_BYTES = 200_000_000
+ROUNDS = 2
+MOST_BYTES = 100_000_000
 """Of all bodies of one fill."""
 
 Rates = dict[str, tuple[float, float]]
@@ -13,7 +14,7 @@ Rates = dict[str, tuple[float, float]]
 
 def measure(rig: Rig) -> list[Result]:
     """Send one by one and drain, for each size, all sides in turn."""
-    found = in_turn(sides(rig.peers), rig.rounds, lambda side, broker: _rates(rig, side, broker))
+    found = in_turn(sides(rig.peers), min(ROUNDS, rig.rounds), lambda side, broker: _rates(rig, side, broker))
     return [
         figure(
             f"{what}, bodies of {size}",
@@ -32,7 +33,7 @@ def _rates(rig: Rig, side: Side, broker: Broker) -> Rates:
     party = side.party(broker.url)
     found: Rates = {}
     for label, size in SIZES.items():
-        messages = rig.count(min(party.messages // 2, MOST_BYTES // size, 10_000))
+        messages = rig.count(min(party.messages // 4, MOST_BYTES // size, 10_000))
         sent = messages / party.send(messages, size)
         found[label] = (sent, party.drain(messages).rate())
     return found

@@ -6,14 +6,15 @@ from benchmarks.peers.brokers import Broker
 from benchmarks.rig import Result, Rig, percentile
 
 ROUND_TRIP = 0.001
-SINGLES = 500
-MOST = 20_000
+ROUNDS = 2
+SINGLES = 200
+MOST = 10_000
 LATENCIES, GAP = 100, 0.02
 
 
 def measure(rig: Rig) -> list[Result]:
     """Send, send many, drain, and send to an idle worker, all through a proxy that delays every byte."""
-    found = in_turn(sides(rig.peers), rig.rounds, lambda side, broker: _figures(rig, side, broker))
+    found = in_turn(sides(rig.peers), min(ROUNDS, rig.rounds), lambda side, broker: _figures(rig, side, broker))
     questions = {"send": "messages/s", "send many": "messages/s", "drain": "messages/s", "latency, idle, p50": "ms"}
     return [
         figure(
@@ -27,7 +28,7 @@ def measure(rig: Rig) -> list[Result]:
 def _figures(rig: Rig, side: Side, broker: Broker) -> tuple[float, float, float, float]:
     with slow_network.before(broker, ROUND_TRIP) as url:
         party = side.party(url)
-        singles, many = rig.count(SINGLES), rig.count(min(party.messages, MOST))
+        singles, many = rig.count(SINGLES), rig.count(min(party.messages // 4, MOST))
         sent = singles / party.send(singles)
         party.drain(singles)
         filled = many / party.fill(many)

@@ -6,6 +6,9 @@ from benchmarks.contest import Side, figure, in_turn, of_best_peer, sides
 from benchmarks.peers.brokers import Broker
 from benchmarks.rig import Result, Rig
 
+ROUNDS = 3
+SINGLES = 4_000
+
 
 @dataclass(frozen=True)
 class Rates:
@@ -35,7 +38,7 @@ COLUMNS = {
 
 def measure(rig: Rig) -> list[Result]:
     """Send one by one, send many, drain both: each side in turn."""
-    found = in_turn(sides(rig.peers), rig.rounds, lambda side, broker: _rates(rig, side, broker))
+    found = in_turn(sides(rig.peers), min(ROUNDS, rig.rounds), lambda side, broker: _rates(rig, side, broker))
     results = []
     for question, (field, unit, higher) in COLUMNS.items():
         for name, rounds in found.items():
@@ -47,7 +50,7 @@ def measure(rig: Rig) -> list[Result]:
 
 def _rates(rig: Rig, side: Side, broker: Broker) -> Rates:
     party = side.party(broker.url)
-    singles, many = rig.count(min(party.messages, 10_000)), rig.count(party.messages)
+    singles, many = rig.count(min(party.messages, SINGLES)), rig.count(party.messages)
     cpu = broker.cpu()
     sending = party.send(singles)
     send_cpu = broker.cpu() - cpu

@@ -15,6 +15,8 @@ SECONDS = 8.0
 WORKERS, CONCURRENCY = 4, 4
 SHARED_RATE = 200
 
+ROUNDS = 2
+
 SENDER_LATE = "sender late, p99 ms"
 
 MANY = 1000
@@ -25,7 +27,7 @@ IDLE = 15.0
 
 def measure(rig: Rig) -> Iterator[Result]:
     """Measure the last queue beside busy ones, queues beside a full worker, and a thousand queues."""
-    rounds = max(rig.rounds - 1, 1)
+    rounds = min(ROUNDS, rig.rounds)
     yield from _beside_busy_queues(rig, rounds)
     yield from _beside_a_full_worker(rig, rounds)
     yield from of_many_queues(rig, rounds, MANY)

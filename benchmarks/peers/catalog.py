@@ -24,8 +24,8 @@ class Peer:
     settings: str = ""
     """What differs from the defaults, in words."""
 
-    messages: int = 20_000
-    """In one drain: some seconds' worth."""
+    messages: int = 10_000
+    """In one drain: a second's worth or more."""
 
     has_delays: bool = True
     """Whether a message can be sent for a later time."""
@@ -53,55 +53,53 @@ PEERS: Final[Mapping[str, Peer]] = {
     "repid": Peer(
         ("repid[redis]", "hiredis", "uvloop", "typing_extensions"),
         settings="streams, batches of 100, 100 tasks",
+        messages=20_000,
         has_delays=False,
         after_kill={"claim_interval": 2, "min_idle_ms": 5000},
     ),
     "taskiq": Peer(
         ("taskiq", "taskiq-redis", "hiredis", "uvloop", "orjson"),
         settings="streams, batches of 100, 100 tasks, orjson; a scheduler process for delays, each second",
-        messages=10_000,
         has_companion=True,
         after_kill={"idle_timeout": 5000},
     ),
     "arq": Peer(
         ("arq", "hiredis", "uvloop"),
         settings="polls every 10 ms (500 by default), 100 jobs",
-        messages=8_000,
+        messages=3_000,
         options={"max_jobs": 100, "poll_delay": 0.01},
         after_kill={"job_timeout": 5},
     ),
     "saq": Peer(
         ("saq", "redis", "hiredis", "uvloop", "typing_extensions"),
         settings="3 attempts (1 by default), 50 jobs; delays in whole seconds",
-        messages=8_000,
+        messages=3_000,
         options={"concurrency": 50},
         after_kill={"timeout": 3, "timers": {"sweep": 5}},
     ),
     "dramatiq": Peer(
         ("dramatiq[redis]", "hiredis"),
         settings="8 threads, prefetch 100",
-        messages=10_000,
         options={"threads": 8, "prefetch": 100},
         after_kill={"heartbeat_timeout": 5000},
     ),
     "streaq": Peer(
         ("streaq", "uvloop"),
         settings="32 tasks, prefetch 64",
-        messages=5_000,
+        messages=3_000,
         options={"concurrency": 32, "prefetch": 64},
         after_kill={"idle_timeout": 5},
     ),
     "celery": Peer(
         ("celery[redis]", "hiredis"),
         settings="late acks, 10 threads, prefetch 10 each",
-        messages=5_000,
+        messages=3_000,
         options={"threads": 10, "prefetch": 10},
         after_kill={"visibility_timeout": 5},
     ),
     "redis_message_queue": Peer(
         ("redis-message-queue", "hiredis", "uvloop"),
         settings="visibility timeout of 30 s (none by default), 50 loops",
-        messages=10_000,
         has_delays=False,
         options={"visibility_timeout": 30, "loops": 50},
         after_kill={"visibility_timeout": 5},
@@ -109,7 +107,6 @@ PEERS: Final[Mapping[str, Peer]] = {
     "faststream": Peer(
         ("faststream[redis]", "hiredis", "uvloop"),
         settings="streams, batches of 100, 10 workers; a second subscriber takes over after a kill",
-        messages=10_000,
         has_delays=False,
         options={"workers": 10},
         after_kill={"min_idle_time": 5000},
@@ -118,21 +115,19 @@ PEERS: Final[Mapping[str, Peer]] = {
         ("rq", "hiredis"),
         guarantee=f"{AT_MOST_ONCE}: a dead worker's job is failed",
         settings="SimpleWorker, which does not fork",
-        messages=2_000,
+        messages=500,
         after_kill={"maintenance_interval": 5},
     ),
     "huey": Peer(
         ("huey", "redis", "hiredis"),
         guarantee=AT_MOST_ONCE,
         settings="4 threads, looks for delays each second",
-        messages=10_000,
         options={"workers": 4},
     ),
     "rabbitmq-quorum": Peer(
         _RABBITMQ,
         keeps="on disk, synced before each confirm, one node",
         settings=f"quorum queue, {_RABBITMQ_SETTINGS}",
-        messages=20_000,
         has_delays=False,
         options={"kind": "quorum", "prefetch": 100},
         adapter="rabbitmq",
@@ -142,7 +137,6 @@ PEERS: Final[Mapping[str, Peer]] = {
         _RABBITMQ,
         keeps="on disk, synced before each confirm, one node",
         settings=f"classic durable queue, {_RABBITMQ_SETTINGS}",
-        messages=20_000,
         has_delays=False,
         options={"kind": "classic", "prefetch": 100},
         adapter="rabbitmq",
@@ -152,7 +146,6 @@ PEERS: Final[Mapping[str, Peer]] = {
         ("nats-py", "uvloop"),
         keeps="in files, synced every 2 minutes",
         settings="JetStream, a work queue, pulls of 100",
-        messages=20_000,
         has_delays=False,
         options={"batch": 100, "ack_wait": 30},
         after_kill={"ack_wait": 5},
@@ -162,7 +155,6 @@ PEERS: Final[Mapping[str, Peer]] = {
         ("greenstalk",),
         keeps="in a log, synced every 50 ms",
         settings="4 threads, a job at a time to each; delays in whole seconds",
-        messages=20_000,
         options={"threads": 4, "ttr": 30},
         after_kill={"ttr": 5},
         broker="beanstalkd",

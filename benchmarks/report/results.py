@@ -1,13 +1,12 @@
-"""Reads the kept results. A suite that was never run to the end has none."""
+"""Reads the kept results. A question that was never run to the end has none."""
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-KEPT: Final = Path(__file__).parents[1] / "results"
+from benchmarks.kept import RESULTS, Part, parts_of
 
 NOISY: Final = 0.3
 """Samples whose spread is more than this part of their median are called noisy."""
@@ -43,22 +42,22 @@ class Figure:
 class Results:
     """All suites that have results in a directory."""
 
-    def __init__(self, directory: Path = KEPT) -> None:
+    def __init__(self, directory: Path = RESULTS) -> None:
         self._directory = directory
 
     @cached_property
-    def _suites(self) -> dict[str, dict[str, Any]]:
-        return {path.stem: json.loads(path.read_text()) for path in sorted(self._directory.glob("*.json"))}
+    def _suites(self) -> dict[str, dict[str, Part]]:
+        return {path.stem: parts_of(path.stem, self._directory) for path in sorted(self._directory.glob("*.json"))}
 
-    def has(self, suite: str) -> bool:
-        """Whether a suite has been measured."""
-        return suite in self._suites
-
-    def record(self, suite: str) -> dict[str, Any]:
-        """Return the whole record of a suite: when, on what, and beside whom."""
+    def parts(self, suite: str) -> list[Part]:
+        """Return the parts of a suite, one for each question that was measured: when, on what, and beside whom."""
         if suite not in self._suites:
             raise NotMeasured(suite)
-        return self._suites[suite]
+        return list(self._suites[suite].values())
+
+    def merged(self, suite: str, what: str) -> dict[str, Any]:
+        """Return what all parts of a suite have under a name. Later questions win."""
+        return {key: value for part in self.parts(suite) for key, value in part.get(what, {}).items()}
 
     def of(self, suite: str) -> list[Figure]:
         """Return the figures of a suite."""
@@ -73,7 +72,8 @@ class Results:
                 bar=each["bar"],
                 holds=each["holds"],
             )
-            for each in self.record(suite)["results"]
+            for part in self.parts(suite)
+            for each in part["results"]
         ]
 
     def figure(self, suite: str, question: str, party: str = "") -> Figure:

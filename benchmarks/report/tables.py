@@ -22,10 +22,9 @@ def missed(results: Results) -> str:
 
 def guarantees(results: Results) -> str:
     """Name the settings and the guarantee of everyone who took part."""
-    record = results.record("field")
-    rows = []
-    for name, side in record["sides"].items():
-        versions = record["peers"].get(name, {})
+    peers, rows = results.merged("field", "peers"), []
+    for name, side in results.merged("field", "sides").items():
+        versions = peers.get(name, {})
         version = next(iter(versions.values()), "")
         who = f"{name} {version}".strip()
         rows.append((who, side["server"], side["guarantee"], side["keeps"], side["settings"]))

@@ -3,11 +3,14 @@
 import socket
 import threading
 import time
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from benchmarks import instructions, slow_network
+from benchmarks import __main__ as runs
+from benchmarks import contest, instructions, kept, slow_network
 from benchmarks.__main__ import SUITES
 from benchmarks.contest import figure, of_best_peer
 from benchmarks.peers.brokers import BROKERS, HOST, Broker
@@ -43,6 +46,37 @@ def test_counts_that_rise_or_are_new_are_reported() -> None:
     found = {"same": 1000, "noise": 1049, "rose": 1051, "fell": 500, "new": 1}
 
     assert instructions.compare(stored, found) == ["rose", "new"]
+
+
+def test_the_run_of_one_question_replaces_its_part_and_no_other(tmp_path: Path) -> None:
+    order = ["first", "second"]
+    for question, at in (("second", "2026-01-01"), ("first", "2026-01-02"), ("gone", "2026-01-03")):
+        kept.keep("suite", question, {"at": at, "results": []}, [*order, "gone"], tmp_path)
+
+    kept.keep("suite", "second", {"at": "2026-01-04", "results": []}, order, tmp_path)
+
+    parts = kept.parts_of("suite", tmp_path)
+    assert [(question, part["at"]) for question, part in parts.items()] == [
+        ("first", "2026-01-02"),
+        ("second", "2026-01-04"),
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["suite.json"]
+
+
+def test_a_resumed_run_skips_what_was_measured_lately() -> None:
+    now = datetime.now(UTC)
+
+    assert kept.is_recent({"at": (now - timedelta(hours=1)).isoformat()}, 2)
+    assert not kept.is_recent({"at": (now - timedelta(hours=3)).isoformat()}, 2)
+    assert not kept.is_recent(None, 2)
+
+
+@pytest.mark.parametrize(
+    ("args", "is_trial"),
+    [([], False), (["--rounds", "1"], True), (["--part", "0.1"], True), (["--peers", "none"], True)],
+)
+def test_only_a_run_of_all_rounds_messages_and_peers_is_kept(args: list[str], is_trial: bool) -> None:
+    assert runs.is_trial(runs.parsed(args)) is is_trial
 
 
 def result(party: str, *samples: float) -> Result:
@@ -94,6 +128,14 @@ def test_a_slow_network_delivers_all_bytes_in_order_after_a_round_trip() -> None
 
     assert first + rest == sent
     assert elapsed >= 0.02
+
+
+def test_peers_far_from_duly_take_part_in_fewer_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "running", lambda _kind: nullcontext())
+
+    found = contest.in_turn(contest.sides(["repid"]), 3, lambda side, _broker: side.name, peer_rounds=1)
+
+    assert {name: len(rounds) for name, rounds in found.items()} == {"duly": 3, "duly-always": 3, "repid": 1}
 
 
 def _echo(server: socket.socket) -> None:

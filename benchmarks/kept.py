@@ -1,0 +1,42 @@
+"""The kept results: a file for each suite, and in it a part for each question, with its date, versions and calibration.
+
+A run of one question replaces its part and leaves the others as they are.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+RESULTS: Final = Path(__file__).parent / "results"
+
+Part = dict[str, Any]
+"""What one question found, when, on which versions, and in how many seconds."""
+
+
+def parts_of(suite: str, directory: Path = RESULTS) -> dict[str, Part]:
+    """Return what is kept of a suite, by question."""
+    path = directory / f"{suite}.json"
+    parts: dict[str, Part] = json.loads(path.read_text())["questions"] if path.exists() else {}
+    return parts
+
+
+def keep(suite: str, question: str, part: Part, order: Sequence[str], directory: Path = RESULTS) -> None:
+    """Replace the part of one question. Questions that a suite no longer has are dropped."""
+    parts = {**parts_of(suite, directory), question: part}
+    ordered = {name: parts[name] for name in order if name in parts}
+    directory.mkdir(exist_ok=True)
+    partial = directory / f"{suite}.partial"
+    partial.write_text(json.dumps({"questions": ordered}, indent=1) + "\n")
+    partial.rename(directory / f"{suite}.json")
+
+
+def is_recent(part: Part | None, hours: float) -> bool:
+    """Whether a question was measured within so many hours."""
+    return part is not None and datetime.now(UTC) - datetime.fromisoformat(part["at"]) < timedelta(hours=hours)
+
+
+def seconds_of(part: Part | None) -> float | None:
+    """Tell how long a question took when it was last kept."""
+    return None if part is None else part.get("seconds")
