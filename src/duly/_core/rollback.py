@@ -16,6 +16,8 @@ REMEMBERED: Final = 60.0
 """Seconds that a confirmed call is remembered. The server keeps the record of its stream for longer."""
 MAX_COMPARED: Final = 32
 """Queues that are compared at once: those that were used last."""
+_FULL_SECONDS: Final = 1.0
+"""Seconds for which a full ledger refuses further queues, before it checks which ones are idle."""
 _MAX_QUEUES: Final = 1024
 """Queues whose calls are remembered. Calls on further ones are not counted if they are lost."""
 _MAX_RUNS: Final = 256
@@ -117,6 +119,8 @@ class Ledger:
         """By the prefix of the keys of the queue."""
         self.rolled_back: int = 0
         """Confirmed calls that were lost, since the process started."""
+        self._full_until = 0.0
+        """When to check again which queues are idle. A check of all of them for each call would be slow."""
 
     def of_server(self, by: Incarnation, now: float) -> list[Confirmed]:
         """Return the queues with calls that a server has confirmed within the last minute, the last used first."""
@@ -126,10 +130,13 @@ class Ledger:
     def opened(self, keys: QueueKeys, by: Incarnation, now: float) -> Confirmed | None:
         """Begin to remember the calls on a queue. None: there are too many queues."""
         if len(self.by_queue) >= _MAX_QUEUES:
+            if now < self._full_until:
+                return None
             for prefix, each in list(self.by_queue.items()):
                 if each.last_at < now - REMEMBERED:
                     self.by_queue.pop(prefix, None)
             if len(self.by_queue) >= _MAX_QUEUES:
+                self._full_until = now + _FULL_SECONDS
                 return None
         return self.by_queue.setdefault(keys.prefix, Confirmed(keys, by))
 
