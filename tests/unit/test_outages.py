@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly._core.outages import Outage, ServerClock
+from duly._core.outages import ClaimDeadlines, Outage
 
 SECOND = 1_000_000
 
@@ -25,19 +25,19 @@ def test_after_a_claim_that_took_long_the_next_one_waits_for_renewals(seconds: f
 
 
 def test_a_claim_is_never_late_while_the_clock_of_the_server_is_unknown() -> None:
-    assert ServerClock().late_after(100.0) == -1
+    assert ClaimDeadlines().late_after(100.0) == -1
 
 
 def test_a_claim_is_late_a_moment_after_it_was_sent() -> None:
-    clock = ServerClock()
-    clock.note(5000 * SECOND, asked_at=100.0)
+    deadlines = ClaimDeadlines()
+    deadlines.note(5000 * SECOND, asked_at=100.0)
 
-    assert 5060 * SECOND < clock.late_after(160.0) <= 5061 * SECOND
+    assert 5060 * SECOND < deadlines.late_after(160.0) <= 5061 * SECOND
 
 
 def test_a_slow_reply_makes_no_claim_late() -> None:
     """The server carried the call out at any time between question and reply. The estimate is the latest clock."""
-    clock = ServerClock()
-    clock.note(5003 * SECOND, asked_at=100.0)  # it stood still for 3 s
+    deadlines = ClaimDeadlines()
+    deadlines.note(5003 * SECOND, asked_at=100.0)  # it stood still for 3 s
 
-    assert clock.late_after(103.0) > 5006 * SECOND
+    assert deadlines.late_after(103.0) > 5006 * SECOND

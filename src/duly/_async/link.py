@@ -400,7 +400,7 @@ class AsyncLink:
         if confirmed and confirmed.by is not pool.incarnation and not isinstance(wire, AsyncAskingWire):
             await self.connections.rollbacks.compare(confirmed, pool, wire)
         asked_at = time.monotonic()
-        late_after = pool.clock.late_after(asked_at) if call.is_dated else -1
+        late_after = pool.claim_deadlines.late_after(asked_at) if call.is_dated else -1
         try:
             reply = await wire.ask(call.command(b"EVALSHA", script.sha, stream, late_after), timeout)
         except ErrorReply as error:
@@ -408,7 +408,7 @@ class AsyncLink:
                 raise
             reply = await wire.ask(call.command(b"EVAL", script.text, stream, late_after), timeout)
         if call.is_dated:
-            pool.clock.note(reply[1], asked_at)
+            pool.claim_deadlines.note(reply[1], asked_at)
         if confirmed is not None:
             confirmed.add(stream, time.monotonic())
         return reply

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from duly._async.asking import AsyncAsker
 from duly._async.primitives import Gate
 from duly._async.wire import UNREACHABLE, AsyncWire
-from duly._core.outages import Outage, ServerClock
+from duly._core.outages import ClaimDeadlines, Outage
 from duly._core.resp import Arg, ErrorReply, MalformedReply, ReplyError, copied
 from duly._core.rollback import Incarnation
 from duly._core.sentinel import read_role
@@ -77,7 +77,7 @@ class AsyncPool:
         """Whether a connection was lost, so that the next one checks whether the server process is another one."""
         self.outage: Outage = Outage()
         """An outage that was logged. It belongs to the service, if another node may take this one's place."""
-        self.clock: ServerClock = ServerClock()
+        self.claim_deadlines: ClaimDeadlines = ClaimDeadlines()
         self._make_wire = make_wire
         self._ensure_server = ensure_server
         self._allow_eviction = allow_eviction

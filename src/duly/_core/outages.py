@@ -61,12 +61,12 @@ class Outage:
         return self.is_on and now > self._since + _LEASES_SUFFER_AFTER
 
 
-class ServerClock:
-    """The clock of a server, as its replies show it. Times are of the monotonic clock of this process.
+class ClaimDeadlines:
+    """When a claim is late, by the clock of its server. Other times are of the monotonic clock of this process.
 
     A server that stood still carries out the claims that it has received, perhaps before the renewals. So a claim
-    states when it is late, and a late claim reclaims no leases. The estimate is never behind the clock of the server,
-    unless that clock was set: a claim that is carried out in time is not late.
+    states when it is late, and a late claim reclaims no leases. The estimate of the clock is never behind it,
+    unless the clock was set: a claim that is carried out in time is not late.
     """
 
     __slots__ = ("_ahead",)

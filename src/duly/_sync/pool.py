@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from duly._core.outages import Outage, ServerClock
+from duly._core.outages import ClaimDeadlines, Outage
 from duly._core.resp import Arg, ErrorReply, MalformedReply, ReplyError, copied
 from duly._core.rollback import Incarnation
 from duly._core.sentinel import read_role
@@ -78,7 +78,7 @@ class Pool:
         """Whether a connection was lost, so that the next one checks whether the server process is another one."""
         self.outage: Outage = Outage()
         """An outage that was logged. It belongs to the service, if another node may take this one's place."""
-        self.clock: ServerClock = ServerClock()
+        self.claim_deadlines: ClaimDeadlines = ClaimDeadlines()
         self._make_wire = make_wire
         self._ensure_server = ensure_server
         self._allow_eviction = allow_eviction

@@ -365,9 +365,9 @@ class Fetcher:
         self._pending_wakeups.pop(source, None)
         if is_asked_now:
             runtime.pace.learn(runtime.handled, claim.asked_at, now)
-            source.server_clock.learn(claim.asked_at, now, claimed.now)
+            source.clock_translator.learn(claim.asked_at, now, claimed.now)
         else:
-            source.server_clock.learn_from_answer(now, claimed.now)
+            source.clock_translator.learn_from_answer(now, claimed.now)
         self._plan(claim, claimed, now)
         return claimed
 
@@ -434,7 +434,7 @@ class Fetcher:
         pause, is_exact = patience.pause_before(claimed.next_in, source.period, source.period, source.fruitless)
         claim_at = now + pause
         if is_exact and claimed.next_in == pause:
-            claim_at = min(claim_at, source.server_clock.call_at(claimed.now + pause * 1e6))
+            claim_at = min(claim_at, source.clock_translator.call_at(claimed.now + pause * 1e6))
         source.fruitless = source.fruitless + 1 if is_exact and not claimed.ids else 0
         source.claimed_at, source.next_in = claimed.now, claimed.next_in
         source.next_at = math.inf if claimed.next_in is None else now + claimed.next_in
@@ -454,7 +454,7 @@ class Fetcher:
         if deliveries:
             self._active[runtime] = None
             is_earlier = claim.behind is not None or self._is_stopping
-            leased_at = source.server_clock.not_before(claimed.fence) if is_earlier else claim.asked_at
+            leased_at = source.clock_translator.not_before(claimed.fence) if is_earlier else claim.asked_at
             await self._confirm(source, deliveries, leased_at)
         self._note_answered(claim)
         is_alone = claim.suspects == "alone" and len(deliveries) == 1 and runtime.is_suspect(deliveries[0])

@@ -15,7 +15,7 @@ from duly._core.ops import Suspects, Then
 from duly._core.replies import Claimed
 from duly._core.topology import Node
 from duly._sync.delivery import Delivery
-from duly.worker.server_clock import ServerClock
+from duly.worker.clock_translator import ClockTranslator
 from duly.worker.wake_state import WakeState
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Source:
 
         It must claim, or pass the wake token on.
         """
-        self.server_clock: ServerClock = ServerClock()
+        self.clock_translator: ClockTranslator = ClockTranslator()
         self.claimed_at: int = 0
         """When the last claim was made, by the server's clock and in microseconds."""
         self.next_in: float | None = None

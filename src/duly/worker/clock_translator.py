@@ -13,7 +13,7 @@ _FORGETTING: Final = 1.1
 """Factor by which the fastest answer is forgotten with each answer: the network may have become slower."""
 
 
-class ServerClock:
+class ClockTranslator:
     """Learns from each claim. Times of the server are in microseconds, all others in seconds."""
 
     __slots__ = ("_ahead", "_fastest", "_learnt_at", "_most_ahead", "_trip")
