@@ -6,7 +6,7 @@ from typing import Final
 from duly._core.ops import Suspects
 from duly._core.topology import Node
 from duly.worker.claim_behind import LIMIT, ClaimBehind
-from duly.worker.lanes import SLOW_AFTER
+from duly.worker.node_work import SLOW_AFTER
 from duly.worker.source import Source
 
 

@@ -23,8 +23,8 @@ from duly.worker.dispatcher import Dispatcher
 from duly.worker.due_timer import DueTimer
 from duly.worker.idle_claims import IdleClaims
 from duly.worker.isolation import Isolation
-from duly.worker.lanes import Lanes
 from duly.worker.logs import event
+from duly.worker.node_work import NodeWork
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.refusals import is_refusal
 from duly.worker.shares import Shares
@@ -85,7 +85,7 @@ class Fetcher:
         self._on_dead = on_dead
         self._prepare = prepare
         self._unprepared = {source for source in self._sources if source.wake_state is not None and prepare is not None}
-        self._lanes = Lanes(is_spread=self._is_spread, on_end=self.notify_change)
+        self._node_work = NodeWork(is_spread=self._is_spread, on_end=self.notify_change)
         self._claims: dict[Source, Claim] = {}
         """Claims in progress. On one server, none while the next one is chosen."""
         self._ready: Shares[Source] = Shares()
@@ -140,7 +140,7 @@ class Fetcher:
         self._alarm = DueTimer(self.notify_change)
         try:
             while not self._is_stopping:
-                self._lanes.raise_error()
+                self._node_work.raise_error()
                 now = time.monotonic()
                 self._note_woken()
                 self._note_due(now)
@@ -151,15 +151,15 @@ class Fetcher:
                     await self._wait(now)
                 else:
                     self._claims[claim.source] = claim
-                    await self._lanes.run(claim.node, self._claim, claim)
+                    await self._node_work.run(claim.node, self._claim, claim)
                     await asyncio.sleep(0)  # handlers first, then the next block or claim
                     await self._keep_watching()
             await self._withdraw_claim()
             while self._claims:  # their messages are released
                 await self._sleep(None)
-                self._lanes.raise_error()
+                self._node_work.raise_error()
         except asyncio.CancelledError:
-            self._lanes.cancel()
+            self._node_work.cancel()
             raise
         finally:
             self._alarm.close()
@@ -167,8 +167,8 @@ class Fetcher:
     async def aclose(self) -> None:
         """End. Pass on wake tokens and timers, so that another worker claims from these queues."""
         for bundle in self._watcher.bundles:
-            await self._lanes.run(bundle.node, self._leave, bundle)
-        await self._lanes.join()
+            await self._node_work.run(bundle.node, self._leave, bundle)
+        await self._node_work.join()
 
     async def _leave(self, bundle: Bundle) -> None:
         """Stop watching first: the own blocking call would take the wake tokens that are passed on."""
@@ -179,7 +179,7 @@ class Fetcher:
 
     def cut_off(self) -> None:
         """Wait for no more answers."""
-        self._lanes.cancel()
+        self._node_work.cancel()
 
     # Choosing the next claim
 
@@ -211,7 +211,7 @@ class Fetcher:
         source = self._ready.first()
         if not self._is_spread:
             return source
-        while source is not None and self._lanes.is_slow(source.node, now):
+        while source is not None and self._node_work.is_slow(source.node, now):
             self._ready.remove(source)  # the others share the room
             self._timers.set(source, now + _SLOW_PAUSE)
             source = self._ready.first()
@@ -221,13 +221,13 @@ class Fetcher:
 
     def _is_free(self, source: Source) -> bool:
         """Return whether a claim from a source would not have to wait for its node."""
-        return source not in self._claims and not self._lanes.is_busy(source.node)
+        return source not in self._claims and not self._node_work.is_busy(source.node)
 
     def _lacks_node(self, now: float) -> bool:
         """Return whether a node does not answer. Its messages are not finished soon, so no suspect can run alone."""
         if not self._is_spread:
             return False
-        return self._lanes.has_slow(now) or any(
+        return self._node_work.has_slow(now) or any(
             runtime.source.held and runtime.source.is_down for runtime in self._active
         )
 
@@ -551,7 +551,7 @@ class Fetcher:
         if now >= self._take_at and not self._watcher.is_complete:
             self._take_at = now + _TAKE_EVERY
             if (bundle := self._watcher.bundle_to_take()) is not None:
-                await self._lanes.run(bundle.node, self._take_tokens, bundle)
+                await self._node_work.run(bundle.node, self._take_tokens, bundle)
         if now >= self._watcher.check_at:
             await self._poll_idle_queues(now)
 
@@ -561,9 +561,9 @@ class Fetcher:
             is_closed = self._isolation.allows(now, self._holds_any()) is None
             open_batches = [runtime.source for runtime in self._active if runtime.batch_space > 0 and not is_closed]
             for bundle in self._watcher.groups_to_watch():
-                await self._lanes.run(bundle.node, self._watch, bundle, 0)
+                await self._node_work.run(bundle.node, self._watch, bundle, 0)
             for bundle, some in self._watcher.parts_to_watch(open_batches).items():
-                await self._lanes.run(bundle.node, self._watch_some, bundle, some)
+                await self._node_work.run(bundle.node, self._watch_some, bundle, some)
             return
         unclaimed = sum(source in self._ready for source in self._pending_wakeups)
         left = min(self._pool_room(now), _MAX_WAKE_TOKENS - unclaimed)
@@ -571,11 +571,11 @@ class Fetcher:
             if left <= 0:
                 break
             if self._watcher.may_watch(bundle):
-                left -= await self._lanes.run(bundle.node, self._watch, bundle, left) or 0
+                left -= await self._node_work.run(bundle.node, self._watch, bundle, left) or 0
 
     async def _poll_idle_queues(self, now: float) -> None:
         for bundle in self._watcher.due(now):
-            await self._lanes.run(bundle.node, self._poll, bundle)
+            await self._node_work.run(bundle.node, self._poll, bundle)
 
     async def _watch(self, bundle: Bundle, limit: int) -> int:
         """Watch a bundle. Return the number of wake tokens that were there already."""
@@ -620,7 +620,7 @@ class Fetcher:
 
     def _next_check(self, now: float) -> float | None:
         """Return when to check again without a wake-up."""
-        times = [self._isolation.changes_at(), self._timers.next_at(), self._lanes.slow_at(now)]
+        times = [self._isolation.changes_at(), self._timers.next_at(), self._node_work.slow_at(now)]
         for runtime in self._active:
             if runtime.excess_since is not None:
                 times.append(runtime.excess_since + _EXCESS_AFTER)
@@ -654,7 +654,7 @@ class Fetcher:
         has_timer, source.has_timer = source.has_timer, False
         self._pending_wakeups.pop(source, None)
         if has_timer:
-            await self._lanes.run(source.node, self._pass_wake_token_on, source)
+            await self._node_work.run(source.node, self._pass_wake_token_on, source)
 
     async def _pass_wake_token_on(self, source: Source) -> None:
         """Leave a wake token if the queue has messages: another worker claims, and keeps the due times."""

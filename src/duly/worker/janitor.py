@@ -23,8 +23,8 @@ from duly._core.keys import GroupKeys, QueueKeys, RegistryKeys
 from duly._core.published import published
 from duly._core.registry import Info, written_info
 from duly.errors import DulyError, Unavailable
-from duly.worker.lanes import Lanes
 from duly.worker.logs import event
+from duly.worker.node_work import NodeWork
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.source import Source
 
@@ -58,7 +58,7 @@ class Janitor:
         self._runtimes = runtimes
         self._by_name = {runtime.name: runtime for runtime in runtimes}
         self._link: Any = runtimes[0].source.link
-        self._lanes = self._new_lanes()
+        self._node_work = self._new_node_work()
         self._keys = RegistryKeys(namespace)
         self._concurrency = concurrency
         self._started_at = datetime.now(UTC)
@@ -74,18 +74,18 @@ class Janitor:
         """When to create the missing groups, or to try again."""
         self._tidy_at = {name: now + random.uniform(0, _TIDY_EVERY) for name in self._tidy_calls}  # noqa: S311
 
-    def _new_lanes(self) -> Lanes:
-        return Lanes(is_spread=bool(self._link.is_spread), on_end=lambda: None)
+    def _new_node_work(self) -> NodeWork:
+        return NodeWork(is_spread=bool(self._link.is_spread), on_end=lambda: None)
 
     async def run(self) -> None:
         """Work until cancelled. A chore that fails is retried in the next round."""
         try:
             while True:
-                self._lanes.raise_error()
+                self._node_work.raise_error()
                 await self._begin_chores(time.monotonic())
                 await asyncio.sleep(_HEARTBEAT_EVERY)
         except asyncio.CancelledError:
-            self._lanes.cancel()
+            self._node_work.cancel()
             raise
 
     async def _begin_chores(self, now: float) -> None:
@@ -100,7 +100,7 @@ class Janitor:
             await self._begin(self._tidy_calls[name].keys, self._tidy, name)
         if self._check_server_at <= now:
             self._check_server_at = now + _CHECK_EVERY
-            await self._lanes.run("every node", self._attempt, (self._link.check_eviction, ()))
+            await self._node_work.run("every node", self._attempt, (self._link.check_eviction, ()))
         if self._missing_groups and self._create_groups_at <= now:
             self._create_groups_at = now + _TIDY_EVERY
             for label, group in list(self._missing_groups.items()):
@@ -108,7 +108,7 @@ class Janitor:
 
     async def _begin(self, keys: QueueKeys, chore: Chore, *names: str) -> None:
         """Carry out a chore. On a cluster, the node of the keys does it after its other chores, and this returns."""
-        await self._lanes.run(self._link.node_of(keys), self._attempt, (chore, names))
+        await self._node_work.run(self._link.node_of(keys), self._attempt, (chore, names))
 
     async def _attempt(self, chore_and_names: tuple[Chore, Sequence[str]]) -> None:
         chore, names = chore_and_names
@@ -151,14 +151,14 @@ class Janitor:
     async def depart(self) -> None:
         """Remove the worker from the registry. A pending heartbeat ends first, and no other follows."""
         self._has_departed = True
-        lanes = self._new_lanes()
-        await lanes.run(self._link.node_of(self._keys), self._leave_registry, self._keys)
+        node_work = self._new_node_work()
+        await node_work.run(self._link.node_of(self._keys), self._leave_registry, self._keys)
         for runtime in self._runtimes:
             if runtime.times.has_any:
-                await lanes.run(runtime.source.node, self._report_last_times, runtime)
+                await node_work.run(runtime.source.node, self._report_last_times, runtime)
             if isinstance(runtime.queue, AsyncGroup):
-                await lanes.run(runtime.source.node, self._leave_group, runtime.queue)
-        await lanes.join()
+                await node_work.run(runtime.source.node, self._leave_group, runtime.queue)
+        await node_work.join()
 
     async def _leave_registry(self, keys: RegistryKeys) -> None:
         async with self._registry_lock:

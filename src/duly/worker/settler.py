@@ -17,8 +17,8 @@ from duly._core.outcome_rules import ACK, Decision, described, is_failure, place
 from duly._core.settles import Row, Step, Way
 from duly.errors import DulyError, Unavailable
 from duly.options import MAX_BATCH, Retry
-from duly.worker.lanes import Lanes
 from duly.worker.logs import event
+from duly.worker.node_work import NodeWork
 from duly.worker.queue_runtime import QueueRuntime
 from duly.worker.retry_summary import RetrySummary
 from duly.worker.source import AnyDelivery
@@ -62,7 +62,7 @@ class Settler:
         """Queues that are being settled. One call at a time for each, even if its slot moves to another node."""
         self._unsettled: defaultdict[QueueRuntime, Unsettled] = defaultdict(Unsettled)
         self._has_work = asyncio.Event()
-        self._lanes = Lanes(is_spread=is_spread, on_end=self._has_work.set)
+        self._node_work = NodeWork(is_spread=is_spread, on_end=self._has_work.set)
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
@@ -124,13 +124,13 @@ class Settler:
             while True:
                 await self._has_work.wait()
                 self._has_work.clear()
-                self._lanes.raise_error()
+                self._node_work.raise_error()
                 while (runtime := self._next_runtime()) is not None:
-                    await self._lanes.run(runtime.source.node, self._settle, runtime)
-                if not self._runtimes and self._lanes.is_idle:
+                    await self._node_work.run(runtime.source.node, self._settle, runtime)
+                if not self._runtimes and self._node_work.is_idle:
                     self._is_idle.set()
         except asyncio.CancelledError:
-            self._lanes.cancel()
+            self._node_work.cancel()
             raise
 
     def _next_runtime(self) -> QueueRuntime | None:
