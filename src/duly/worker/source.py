@@ -27,7 +27,7 @@ AnyDelivery = AsyncDelivery | Delivery
 class Source:
     """One store of messages. All times are of the monotonic clock.
 
-    Only the event loop writes here. The renewer's thread copies `held`. Everything else belongs to the fetcher.
+    Only the event loop writes here. The renewer's thread copies `held`. The rest belongs to the parts of the fetcher.
     """
 
     def __init__(self, runtime: "QueueRuntime", queue: AsyncInbox) -> None:

@@ -14,9 +14,10 @@ from duly._sync.app import Duly
 from duly.errors import DulyError, UsageError
 from duly.options import Seconds
 from duly.worker import signals
+from duly.worker.claimer import Refused
 from duly.worker.dead_hooks import DeadHooks
 from duly.worker.dispatcher import Dispatcher
-from duly.worker.fetcher import Fetcher, Refused
+from duly.worker.fetcher import Fetcher
 from duly.worker.janitor import Janitor
 from duly.worker.logs import event
 from duly.worker.queue_runtime import QueueRuntime
