@@ -44,7 +44,7 @@ class Fetcher:
     ) -> None:
         """Take `prepare`, which is awaited before the first claim of each group."""
         self._sources = [runtime.source for runtime in dispatchers]
-        is_spread = bool(self._sources[0].link.is_spread)
+        self._is_spread = is_spread = bool(self._sources[0].link.is_spread)
         self._node_work = NodeWork(is_spread=is_spread, on_end=self.notify_change)
         self._watcher = Watcher(self._sources, self.notify_change)
         self._plan = ClaimPlan(self._watcher, is_spread=is_spread)
@@ -95,7 +95,8 @@ class Fetcher:
                 else:
                     self._plan.begin(claim)
                     await self._node_work.run(claim.node, self._claim, claim)
-                    await asyncio.sleep(0)  # handlers first, then the next block or claim
+                    if not self._should_claim_ahead(claim):
+                        await asyncio.sleep(0)  # handlers first, then the next block or claim
                     await self._watch_keeper.keep_watching()
             await self._withdraw_claim()
             while self._plan.in_progress:  # their messages are released
@@ -120,6 +121,15 @@ class Fetcher:
         for source in self._watcher.woken():
             if not self._idle_claims.is_pending(source):
                 self._plan.note_wake_token(source)
+
+    def _should_claim_ahead(self, claim: Claim) -> bool:
+        """Return whether to send the next claim before handlers start: the server carries it out while they run.
+
+        The messages of an idle worker come first. On a cluster, tasks make the claims, and handlers run in between.
+        """
+        source = claim.source
+        is_in_backlog = source in self._plan.ready and claim.behind is None and not self._is_spread
+        return is_in_backlog and source.runtime.room > 0
 
     async def _claim(self, claim: Claim) -> None:
         """Carry out a claim, take its messages, and send those of due schedules."""
