@@ -47,7 +47,7 @@ from duly._sync.several import Several
 from duly._sync.topic import Topic
 from duly.errors import CodecError
 from duly.memory.engine import Engine
-from duly.message import Pending, PendingMessage
+from duly.message import Message, Pending, PendingMessage
 from duly.options import QueueOptions, TopicOptions, checked_seconds
 
 __all__ = [
@@ -94,10 +94,12 @@ __all__ = [
     "open_queue",
     "open_topic",
     "packed_result",
+    "purge_letters",
     "record_of",
     "record_without_payload",
     "recycled",
     "recycled_with_body",
+    "redrive_letters",
     "registered_groups",
     "registered_queue",
     "reject_quietly",
@@ -214,6 +216,22 @@ def end_of(topic: Topic) -> str:
     """Return the position of the last entry of a topic. `topic.read(after=...)` returns the entries after it."""
     reading = topic._link.run(topic_ops.read(topic._keys, publishing.AT_END, 1))
     return reading.position[0].decode()
+
+
+# Dead letters
+
+
+async def redrive_letters(inbox: Inbox, letters: Sequence[Message], *, at_end: bool = False) -> int:
+    """Redrive dead letters that a list has returned, in one atomic step. Those that have changed since then stay."""
+    named = [(each.id, each.cursor[0], b"") for each in letters]
+    redriven, _ = await inbox._link.run(ops.redrive(inbox._keys, len(named), named, at_end=at_end))
+    return redriven
+
+
+async def purge_letters(inbox: Inbox, letters: Sequence[Message]) -> int:
+    """Remove dead letters that a list has returned, in one atomic step. Those that have changed since then stay."""
+    purged, _ = await inbox._link.run(ops.purge_letters(inbox._keys, [(each.id, each.cursor[0]) for each in letters]))
+    return purged
 
 
 # Leases and positions

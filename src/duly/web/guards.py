@@ -51,7 +51,7 @@ class Guards:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = LimitedBody(scope, receive, self._limits)
         try:
-            role = self._check_request(scope)
+            role, has_own_origin = self._check_request(scope)
         except Refused as refused:
             body.is_refused = True
             response: Response = error_response(refused)
@@ -59,6 +59,7 @@ class Guards:
             return
         # A copy, because the `state` of the scope belongs to the app that this one is mounted in.
         state = {"site": self._site, "role": role, "has_token": bool(_bearer_token(scope))}
+        state["has_own_origin"] = has_own_origin
         inner = {**scope, "state": {**scope.get("state", {}), **state}}
         await self._serve_admitted(inner, body, ResponseTracker(_with_connection_close(scope, body, send)))
 
@@ -75,8 +76,11 @@ class Guards:
             ):  # too late for an error response: the ASGI server cuts the connection
                 raise
 
-    def _check_request(self, scope: Scope) -> Role | None:
-        """Check a request and return the role of its client. None: the client is unknown. Raises Refused."""
+    def _check_request(self, scope: Scope) -> tuple[Role | None, bool]:
+        """Check a request. Returns the role of its client, and whether a page of this dashboard made the request.
+
+        None: the client is unknown. Raises Refused.
+        """
         self._limits.check(scope)
         host = self._check_host(scope)
         changes = scope["method"] not in _SAFE_METHODS
@@ -84,7 +88,7 @@ class Guards:
         role, is_by_cookie = self._role(scope)
         if changes and is_by_cookie and not has_own_origin:
             raise Refused(403, "a change with a cookie must name the page it comes from: send Origin")
-        return role
+        return role, has_own_origin
 
     def _check_host(self, scope: Scope) -> Host:
         header = single_header(scope, b"host")

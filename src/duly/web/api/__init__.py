@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -19,13 +18,13 @@ from duly.errors import DulyError, UsageError
 from duly.web.api import openapi
 from duly.web.api.catalog import OPERATIONS
 from duly.web.api.operation import INBOX_PATHS, ApiCall, Operation
+from duly.web.changes import log_change
 from duly.web.problems import BEARER_CHALLENGE, Refused, error_response, fault_response, problem_response
 from duly.web.site import denial_reason, match_whole_path, role_of, site_of
 
 _JSON: Final = "application/json"
 _LONE_SURROGATE: Final = re.compile(rb'(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}[^\\"]{0,4}"[^\\]{0,4}\Z')
 """Matches half a surrogate pair that is so close to the end that its other half would not fit."""
-_CHANGES: Final = logging.getLogger("duly.web.changes")
 
 
 def mount() -> Mount:
@@ -67,7 +66,7 @@ def endpoint(methods: Mapping[str, Operation]) -> Callable[[Request], Awaitable[
         except DulyError as error:
             return error_response(error)
         if operation.is_logged and not getattr(call.body, "dry_run", False):
-            _log_change(operation, request)
+            log_change(operation.name, request)
         if response is None:
             return Response(status_code=204)
         if isinstance(response, Response):
@@ -75,12 +74,6 @@ def endpoint(methods: Mapping[str, Operation]) -> Callable[[Request], Awaitable[
         return Response(msgspec.json.encode(response), operation.status, media_type=_JSON)
 
     return serve
-
-
-def _log_change(operation: Operation, request: Request) -> None:
-    """Log a change. Values from the client are written with repr, so that they stay on one line."""
-    address = request.client.host if request.client else "unknown"
-    _CHANGES.info("%s of %r by %s at %r", operation.name, request.url.path, role_of(request), address)
 
 
 def _check_allowed(operation: Operation, request: Request) -> None:

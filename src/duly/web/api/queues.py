@@ -90,7 +90,8 @@ async def _purge(call: ApiCall) -> responses.Purged:
         raise UsageError(
             f"confirm must be {inbox.label!r}, the name of the queue or group to purge, not {options.confirm!r}"
         )
-    return responses.Purged(await inbox.purge(options.state))
+    where = None if options.where is None else options.where.to_duly()
+    return responses.Purged(await inbox.purge(options.state, where=where, dry_run=options.dry_run))
 
 
 async def _redrive(call: ApiCall) -> responses.Redriven:
@@ -177,7 +178,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         method="POST",
         path="{inbox}/purge",
         name="purge",
-        summary="Remove all messages of a state, or of all states. Their consumers lose the leases.",
+        summary="Remove all messages of a state, or of all states, or the dead letters that match `where`.",
         needs="admin",
         handle=_purge,
         body=requests.Purge,

@@ -183,13 +183,6 @@ class Move(Given):
 # Control
 
 
-class Purge(Given):
-    """Which messages to remove. `confirm` is the name of the queue or group, like "events/archive"."""
-
-    confirm: str
-    state: State | None = None
-
-
 class Where(Given):
     """Which dead letters: those that match all given fields."""
 
@@ -204,6 +197,18 @@ class Where(Given):
     def to_duly(self) -> duly.Where:
         """Convert to the type of the library."""
         return duly.Where(**msgspec.structs.asdict(self))
+
+
+class Purge(Given):
+    """Which messages to remove. `confirm` is the name of the queue or group, like "events/archive".
+
+    `where` and `dry_run` are for dead letters only: `state` must be "dead".
+    """
+
+    confirm: str
+    state: State | None = None
+    where: Where | None = None
+    dry_run: bool = False
 
 
 class Redrive(Given):

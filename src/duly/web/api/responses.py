@@ -41,7 +41,7 @@ class Paused(Struct):
 
 
 class Purged(Struct):
-    """The number of removed messages."""
+    """The number of removed messages; with dry_run, of those that would be removed."""
 
     purged: int
 

@@ -1,4 +1,4 @@
-"""The pages of the dashboard. They work without scripts and only read; changes are API calls."""
+"""The pages of the dashboard. They work without scripts. Most only read: changes are API calls, or forms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from duly.web.pages import login, views
+from duly.web.pages import dead, login, views
 from duly.web.pages.errors import error_handlers
 from duly.web.problems import Refused
 from duly.web.site import Site, match_whole_path, role_of
@@ -31,6 +31,10 @@ def routes(site: Site) -> list[BaseRoute]:
         _page_route("/queues", views.queues, "queues"),
         _page_route(queue, inbox, "queue"),
         _page_route(group, inbox, "group"),
+        _page_route(queue + "/dead", dead.show, "dead"),
+        _page_route(group + "/dead", dead.show, "group_dead"),
+        *(_form_route(each + "/dead/preview", dead.preview) for each in (queue, group)),
+        *(_form_route(each + "/dead/change", dead.change) for each in (queue, group)),
         # An id may be any text, even with slashes.
         _page_route(queue + "/messages/{id:path}", views.message, "message"),
         _page_route(group + "/messages/{id:path}", views.message, "group_message"),
@@ -52,12 +56,26 @@ def _page_route(path: str, view: _View, name: str) -> Route:
     return match_whole_path(Route(path, serve, methods=["GET"], name=name))
 
 
+def _form_route(path: str, view: _View) -> Route:
+    async def serve(request: Request) -> Response:
+        if role_of(request) is None:
+            return login.redirect_to_login(request)
+        return await with_timeout(view(request), CHANGE_TIMEOUT, _STILL_RUNNING)
+
+    return match_whole_path(Route(path, serve, methods=["POST"]))
+
+
 PAGE_TIMEOUT: Final = 5.0
+CHANGE_TIMEOUT: Final = 20.0
+_NO_ANSWER: Final = "the server has not answered within {:g} s: it hangs, or is busy"
+_STILL_RUNNING: Final = (
+    "not finished within {:g} s: it goes on in the background, so look at the queue before you repeat it"
+)
 
 _running: set[asyncio.Future[Any]] = set()
 
 
-async def with_timeout(page: Awaitable[Response], seconds: float = PAGE_TIMEOUT) -> Response:
+async def with_timeout(page: Awaitable[Response], seconds: float = PAGE_TIMEOUT, problem: str = _NO_ANSWER) -> Response:
     """Wait for a page with a timeout. A slow page continues in the background and fills the cache for the next request.
 
     If it were cancelled, the pages of a server with very many keys would never be ready.
@@ -69,7 +87,7 @@ async def with_timeout(page: Awaitable[Response], seconds: float = PAGE_TIMEOUT)
         async with asyncio.timeout(seconds):
             return await asyncio.shield(task)
     except TimeoutError:
-        raise Refused(503, f"the server has not answered within {seconds:g} s: it hangs, or is busy") from None
+        raise Refused(503, problem.format(seconds)) from None
 
 
 def _finish(task: asyncio.Future[Any]) -> None:

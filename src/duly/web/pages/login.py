@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import parse_qs, quote, urlencode
+from urllib.parse import quote, urlencode
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from duly.web.access import UNKNOWN_CREDENTIAL
 from duly.web.guards import client_address
 from duly.web.login_throttle import LockedOut
+from duly.web.pages.forms import read_form
 from duly.web.pages.renderer import render
-from duly.web.problems import BEARER_CHALLENGE, Refused
+from duly.web.problems import BEARER_CHALLENGE
 from duly.web.sessions import clear_session_cookie, path_below_root, root_path_of, set_session_cookie
 from duly.web.site import role_of, site_of
 
-_FORM: Final = "application/x-www-form-urlencoded"
 _MAX_BYTES: Final = 16 * 1024
 _MAX_FIELDS: Final = 8
 _MAX_NEXT: Final = 2048
@@ -95,25 +95,5 @@ def _login_page(
 
 
 async def _fields(request: Request) -> dict[str, str]:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != _FORM:
-        raise Refused(415, f"the login expects a form: send it with Content-Type: {_FORM}")
-    try:
-        fields = parse_qs(
-            (await _read_form(request)).decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_FIELDS
-        )
-    except ValueError:
-        raise Refused(400, f"the form has more than {_MAX_FIELDS} fields") from None
+    fields = await read_form(request, "the login", most_bytes=_MAX_BYTES, most_fields=_MAX_FIELDS)
     return {name: values[0] for name, values in fields.items() if len(values) == 1}
-
-
-async def _read_form(request: Request) -> bytes:
-    content = b""
-    try:
-        async for part in request.stream():
-            content += part
-            if len(content) > _MAX_BYTES:
-                raise Refused(413, f"the form is too large: the limit is {_MAX_BYTES} bytes")
-    except ClientDisconnect:
-        raise Refused(408, "the client disconnected before its request was complete") from None
-    return content

@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from duly import AsyncGroup
 from duly._port import LIVE, NUMBERS, STATES, Inbox, server_address
 from duly.errors import ServerError
 from duly.message import HistoryPoint, Message
@@ -21,6 +20,7 @@ from duly.web.names import message_not_found
 from duly.web.opaque import decode_cursor, encode_cursor
 from duly.web.overview import OverviewCache
 from duly.web.pages.charts import SPANS, Chart, charts_of, total
+from duly.web.pages.places import find_place
 from duly.web.pages.renderer import path_of, render
 from duly.web.pages.text import explanation_for_page
 from duly.web.pages.trends import RateHistory
@@ -97,6 +97,8 @@ class InboxPage:
     async def __call__(self, request: Request) -> Response:
         """Show a page of the messages in one state."""
         place, params = await find_place(request), request.query_params
+        if params.get("state") == "dead":
+            return RedirectResponse(path_of(request, *place.parts, "dead"), 303)
         page = await list_messages(place.inbox, params.get("state") or "ready", params.get("after") or None)
         leases = await site_of(request).snapshots.leases.of(place.inbox)
         rates = self._history.add(place.inbox.label, leases.stats)
@@ -169,34 +171,6 @@ def _page(request: Request, items: Sequence[T], name: Callable[[T], str]) -> Pag
     """Return the rows that the URL asks for: after a name, or from a name on."""
     params = request.query_params
     return page_of(items, name, ROWS, params.get("after") or None, params.get("begin") or None)
-
-
-@dataclass(frozen=True)
-class Place:
-    """A queue, or a group of a topic."""
-
-    inbox: Inbox
-    parts: tuple[str, ...]
-    """The parts of its path, the same for pages and below api/v1."""
-
-    @property
-    def topic(self) -> str | None:
-        """The topic of a group. None: it is a queue."""
-        return self.inbox.topic.name if isinstance(self.inbox, AsyncGroup) else None
-
-    @property
-    def kind(self) -> str:
-        """The word for it on pages."""
-        return "queue" if self.topic is None else "group"
-
-
-async def find_place(request: Request) -> Place:
-    """Open the queue or group of the path. Raises NotFound."""
-    path = request.path_params
-    await site_of(request).names.check_reached(path)
-    inbox = await site_of(request).names.inbox(path)
-    is_group = isinstance(inbox, AsyncGroup)
-    return Place(inbox, ("topics", path["topic"], "groups", path["group"]) if is_group else ("queues", path["queue"]))
 
 
 FINAL_STATES: Final = tuple(state for state in STATES if state not in LIVE)
