@@ -59,12 +59,12 @@ async def post(client: httpx.AsyncClient, path: str, fields: dict[str, Any]) -> 
 async def test_dead_letters_are_listed_from_the_newest_with_their_errors(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:
-    ids = await die(site_app.queue("orders"), "first", "second", "third")
+    ids = await die(site_app.queue("orders"), "alpha", "beta", "gamma")
 
     page = await client.get(PAGE)
 
     assert listed(page) == ids[::-1]
-    assert page.text.index("third") < page.text.index("second") < page.text.index("first")
+    assert page.text.index("gamma") < page.text.index("beta") < page.text.index("alpha")
 
 
 async def test_dead_letters_are_grouped_by_error_with_counts(
@@ -95,11 +95,11 @@ async def test_letters_are_filtered_by_error_key_header_and_reason(
     assert "write NAME=VALUE" in wrong.text
 
 
-async def test_a_search_that_is_cut_says_so_and_goes_on(
+async def test_a_search_that_is_cut_is_reported_and_continues(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await die(site_app.queue("orders"), "wanted", "other", "other", "other", "other")
-    monkeypatch.setattr(scanning.scan, "__kwdefaults__", {**scanning.scan.__kwdefaults__, "most": 2})
+    monkeypatch.setattr(scanning, "MAX_SCANNED", 2)
 
     address, found, cuts = f"{PAGE}?error=wanted", list[str](), 0
     while address:
@@ -152,7 +152,7 @@ async def test_selected_letters_are_changed_after_a_preview(
     assert (done.status_code, done.headers["location"]) == (303, f"{PAGE}?{verb}=2")
     assert [each.id for each in await orders.list("dead")] == ids[:1]
     assert (await orders.stats()).ready == (2 if action == "redrive" else 0)
-    assert len(caplog.messages) == 1
+    assert [each.name for each in caplog.records if each.levelno == logging.INFO] == ["duly.web.changes"]
     page = await client.get(done.headers["location"])
     assert f"2 dead letters were {verb}." in page.text
 
@@ -226,7 +226,7 @@ async def test_letters_of_a_group_are_redriven(site_app: duly.AsyncDuly, client:
 @pytest.mark.parametrize(
     ("fields", "status"),
     [
-        ({}, 400),
+        ({"do": ""}, 400),
         ({"do": "explode"}, 400),
         ({"do": "redrive"}, 422),
         ({"do": "redrive", "letter": "some-id"}, 422),
@@ -333,7 +333,7 @@ async def test_viewers_cannot_find_out_an_error_by_filtering(
         ("", ""),
     ],
 )
-def test_a_pattern_leaves_out_what_differs_and_matches_its_error(error: str, pattern: str) -> None:
+def test_a_pattern_leaves_out_numbers_and_matches_its_error(error: str, pattern: str) -> None:
     assert pattern_of(error) == pattern
     failure = duly.message.Failure(None, 1, "", error, "")  # type: ignore[arg-type]
     letter: Any = duly.Message("1", "q", "dead", 1, b"1", {}, None, 0, None, None, 1, 0, 0, 0, errors=(failure,))

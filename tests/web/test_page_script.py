@@ -162,7 +162,7 @@ def test_a_message_from_the_form_is_stored_as_typed(page: Page, dashboard: Dashb
     button.click()
     expect(page.get_by_role("status").filter(has_text="The body is not JSON")).to_be_visible()
     page.get_by_label("Body").fill('{"n": 12345678901234567890}')
-    page.get_by_label("Key").fill("k")
+    page.locator("#send-form").get_by_label("Key").fill("k")
     button.click()
 
     expect(page.get_by_role("row").filter(has_text="12345678901234567890")).to_be_visible()
@@ -444,6 +444,96 @@ def test_redriving_all_dead_letters_needs_a_confirmation(page: Page, dashboard: 
     assert asked == ["Redrive the dead letter of failed?"]
 
 
+def _die(queue: duly.Queue, *errors: str) -> list[str]:
+    """Store one dead letter for each error."""
+    ids = []
+    for error in errors:
+        ids.append(str(queue.send({"error": error})))
+        queue.receive(1)[0].retry(delay=0, error=error)
+        queue.receive(1)[0].reject("given up")
+    return ids
+
+
+def test_selected_dead_letters_are_redriven_after_a_preview(page: Page, dashboard: Dashboard) -> None:
+    queue = dashboard.app.queue("letters")
+    ids = _die(queue, "no stock for 17", "timeout", "no stock for 4711")
+    page.goto("/queues/letters")
+    page.locator(".cards .dead a").click()
+    expect(page.get_by_role("row", name="2 no stock for *")).to_be_visible()
+    page.get_by_role("link", name="no stock for *").click()
+    expect(page.get_by_role("link", name=ids[1])).to_have_count(0)
+
+    page.get_by_label("All on this page").check()
+    page.get_by_label(f"Select {ids[2]}").uncheck()
+    page.get_by_role("button", name="Redrive selected").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Redrive 1 dead letter")
+    assert queue.stats().dead == 3
+    page.get_by_role("button", name="Redrive 1").click()
+
+    expect(page.get_by_role("status").filter(has_text="1 dead letter was redriven")).to_be_visible()
+    assert [each.id for each in queue.list("ready")] == ids[:1]
+    expect(page.get_by_role("textbox", name="Error")).to_have_value("no stock for *")
+
+
+def test_a_search_by_id_opens_the_message_and_its_texts_are_copied(page: Page, dashboard: Dashboard) -> None:
+    id_ = dashboard.app.queue("found").send({"text": "to copy"}, id="an id/with signs")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto("/")
+    expect(page.get_by_role("link", name="found")).to_be_visible()  # the names of queues are cached for three seconds
+
+    page.get_by_label("Find a message by its id").fill(id_)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(id_)
+    page.get_by_role("button", name="Copy the id").click()
+    expect(page.get_by_role("status").filter(has_text="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == id_
+    page.get_by_role("button", name="Copy the body").click()
+    page.wait_for_function("async () => (await navigator.clipboard.readText()).includes('to copy')")
+
+
+def test_a_queue_is_searched_by_key(page: Page, dashboard: Dashboard) -> None:
+    queue = dashboard.app.queue("searched")
+    queue.send(1, delay=60)
+    wanted = queue.send(2, key="customer-7", delay=60)
+    page.goto("/queues/searched")
+    page.locator(".cards .delayed a").click()
+    page.get_by_text("Search delayed messages").click()
+    page.locator("#filtering").get_by_label("Key").fill("customer-*")
+    page.keyboard.press("Enter")
+
+    rows = page.locator("section[aria-labelledby=messages] tbody tr")
+    expect(rows).to_have_count(1)
+    expect(rows.get_by_role("link")).to_have_text(wanted)
+
+
+def test_dead_letters_are_deleted_and_resent_without_scripts(browser: Browser, dashboard: Dashboard) -> None:
+    queue = dashboard.app.queue("plain")
+    ids = _die(queue, "first", "second")
+    context = browser.new_context(base_url=dashboard.url, java_script_enabled=False)
+    page = context.new_page()
+    page.set_default_timeout(_PATIENCE_MS)
+    page.goto("/queues/plain/dead")
+
+    page.get_by_label(f"Select {ids[0]}").check()
+    page.get_by_role("button", name="Delete selected").click()
+    page.get_by_role("button", name="Delete 1").click()
+    expect(page.get_by_text("1 dead letter was deleted.")).to_be_visible()
+    page.get_by_role("link", name=ids[1]).click()
+    page.get_by_role("link", name="Edit and resend").click()
+    page.get_by_label("Body, as JSON").fill('{"error": "none"}')
+    page.get_by_role("button", name="Send").click()
+
+    expect(page.get_by_text("was sent. The old one was removed.")).to_be_visible()
+    (new,) = queue.list("ready")
+    assert new.body == {"error": "none"}
+    assert queue.stats().dead == 0
+    context.close()
+
+
+_CUT_TABLES: Final = """() => [...document.querySelectorAll("table.stacked")].filter(
+    (table) => table.scrollWidth > table.parentElement.clientWidth).length"""
+
+
 def test_no_page_logs_errors_or_is_too_wide(page: Page, dashboard: Dashboard, complaints: list[str]) -> None:
     queue = dashboard.app.queue("a-name-that-is-as-long-as-those-of-people-who-think-of-everything")
     id_ = queue.send({"text": "x" * 500}, headers={"h": "y" * 300})
@@ -455,8 +545,10 @@ def test_no_page_logs_errors_or_is_too_wide(page: Page, dashboard: Dashboard, co
     page.set_viewport_size({"width": 360, "height": 740})
 
     for path in ("/", "/topics", "/topics/events/groups/archive", "/workers", "/schedules", inbox,
-                 f"{inbox}/dead", f"{inbox}/messages/{id_}"):  # fmt: skip
+                 f"{inbox}/dead", f"{inbox}/messages/{id_}", f"{inbox}/resend/{id_}", f"{inbox}?state=ready&key=x",
+                 "/search?id=unknown"):  # fmt: skip
         page.goto(path)
+        assert page.evaluate(_CUT_TABLES) == 0, path
         assert page.evaluate("document.documentElement.scrollWidth") == 360, path
         assert page.evaluate("window.violations") == [], path
         assert complaints == [], path

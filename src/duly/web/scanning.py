@@ -36,10 +36,11 @@ async def scan(
     after: Message | str | None = None,
     newest: bool = False,
     wanted: int | None = None,
-    most: int = MAX_SCANNED,
+    most: int | None = None,
     seconds: float = _SECONDS,
 ) -> Scan:
     """Read messages in a state until `wanted` match, or a number of messages or seconds is reached."""
+    most = MAX_SCANNED if most is None else most
     found: list[Message] = []
     scanned, last = 0, after
     until = time.monotonic() + seconds

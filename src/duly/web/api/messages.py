@@ -14,6 +14,7 @@ from duly.web.api.operation import ApiCall, Operation
 from duly.web.names import message_not_found
 from duly.web.opaque import decode_cursor, encode_cursor
 from duly.web.problems import Refused
+from duly.web.searching import search
 
 
 async def _send(call: ApiCall) -> responses.Sent:
@@ -62,6 +63,12 @@ async def _list(call: ApiCall) -> responses.MessagesShown:
     has_more = bool(found) and (len(found) == page.limit or bool(await inbox.list(page.state, 1, found[-1])))
     messages = [responses.message_response(each, with_payload=call.sees_payloads) for each in found]
     return responses.MessagesShown(messages, encode_cursor(found[-1]) if has_more else None)
+
+
+async def _search(call: ApiCall) -> responses.MessagesShown:
+    found = await search(call.site.names, call.query.id, call.query.after)
+    messages = [responses.message_response(each, with_payload=call.sees_payloads) for each in found.hits]
+    return responses.MessagesShown(messages, found.next)
 
 
 async def _missing_cursor(inbox: Inbox, page: requests.MessagePage, error: UsageError) -> DulyError:
@@ -160,6 +167,16 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         needs="viewer",
         handle=_list,
         query=requests.MessagePage,
+        answer=responses.MessagesShown,
+    ),
+    Operation(
+        method="GET",
+        path="/search",
+        name="search",
+        summary="Return the messages with an id, of all queues and groups. Over many queues, it takes several calls.",
+        needs="viewer",
+        handle=_search,
+        query=requests.SearchFor,
         answer=responses.MessagesShown,
     ),
     Operation(

@@ -51,6 +51,13 @@ class MessagePage(Given):
     after: str | None = None
 
 
+class SearchFor(Given):
+    """The id to search for, and `next` of the search before."""
+
+    id: str
+    after: str | None = None
+
+
 class CancelHow(Given):
     """Whether to cancel a message even if a consumer holds it."""
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from duly.web.pages import dead, login, views
+from duly.web.pages import dead, login, resend, search, views
 from duly.web.pages.errors import error_handlers
 from duly.web.problems import Refused
 from duly.web.site import Site, match_whole_path, role_of
@@ -38,6 +38,9 @@ def routes(site: Site) -> list[BaseRoute]:
         # An id may be any text, even with slashes.
         _page_route(queue + "/messages/{id:path}", views.message, "message"),
         _page_route(group + "/messages/{id:path}", views.message, "group_message"),
+        _page_route(queue + "/resend/{id:path}", resend.show, "resend"),
+        _form_route(queue + "/resend/{id:path}", resend.submit),
+        _page_route("/search", search.show, "search"),
         _page_route("/topics", views.topics, "topics"),
         _page_route("/topics/{topic}", views.topic, "topic"),
         _page_route("/workers", views.workers, "workers"),
@@ -69,7 +72,7 @@ PAGE_TIMEOUT: Final = 5.0
 CHANGE_TIMEOUT: Final = 20.0
 _NO_ANSWER: Final = "the server has not answered within {:g} s: it hangs, or is busy"
 _STILL_RUNNING: Final = (
-    "not finished within {:g} s: it goes on in the background, so look at the queue before you repeat it"
+    "not finished within {:g} s: it continues in the background, so reload the page before you repeat it"
 )
 
 _running: set[asyncio.Future[Any]] = set()

@@ -58,6 +58,7 @@ async def show(request: Request) -> Response:
         request, "dead.html", place=place, filter=filter_, stats=await place.inbox.stats(), letters=letters,
         groups=groups[:_GROUPS], more_groups=len(groups) - _GROUPS, scan=found, cursor=encode_cursor,
         next=None if last is None else encode_cursor(last), has_previous=after is not None, done=_done(params),
+        resent=params.get("resent", "")[:512], old=params.get("old"),
     )  # fmt: skip
 
 
@@ -154,19 +155,26 @@ def _one(fields: Mapping[str, Sequence[str]], name: str) -> str:
 
 
 def _choice(fields: Mapping[str, Sequence[str]]) -> Choice:
-    action, _, scope = _one(fields, "do").partition("-")
-    if action not in ("redrive", "delete") or scope not in ("", "all"):
+    given, _, scope = _one(fields, "do").partition("-")
+    action: Action | None = "redrive" if given == "redrive" else "delete" if given == "delete" else None
+    if action is None or scope not in ("", "all"):
         raise Refused(400, "the form names no action: use the buttons of the page")
     filter_ = Filter.of({name: values[0] for name, values in fields.items()}, sees_payloads=True)
     until = _one(fields, "until")
     if scope == "all":
         return Choice(action, filter_, None, int(until) if until.isdecimal() and len(until) < 19 else None)
-    letters = [decode_cursor(each, "dead") for each in fields.get("letter", ())]
+    letters = [_position(each) for each in fields.get("letter", ())]
     if not letters:
         raise UsageError("no dead letter is selected: go back and check some")
-    if any(isinstance(each, str) for each in letters):
-        raise UsageError("the form has ids in place of positions: use the check boxes of the page")
-    return Choice(action, filter_, letters)  # type: ignore[arg-type]
+    return Choice(action, filter_, letters)
+
+
+def _position(text: str) -> Message:
+    """Return the dead letter that a check box names."""
+    found = decode_cursor(text, "dead")
+    if isinstance(found, str):
+        raise UsageError("the form has an id in place of a position: use the check boxes of the page")
+    return found
 
 
 def _check_allowed(request: Request, choice: Choice) -> None:

@@ -30,7 +30,7 @@ class ErrorGroup:
     @property
     def query(self) -> str:
         """The filter for the letters of this group, as a part of a URL."""
-        return urlencode({self.field: self.pattern})
+        return urlencode([(self.field, self.pattern)])
 
 
 def grouped(letters: Iterable[Message]) -> list[ErrorGroup]:

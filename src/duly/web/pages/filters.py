@@ -13,7 +13,7 @@ from duly.errors import UsageError
 
 @dataclass(frozen=True)
 class Filter:
-    """What a message must have. An empty text means anything."""
+    """The properties that a message must have. An empty text matches anything."""
 
     error: str = ""
     reason: str = ""

@@ -37,3 +37,9 @@ async def find_place(request: Request) -> Place:
     inbox = await site_of(request).names.inbox(path)
     is_group = isinstance(inbox, AsyncGroup)
     return Place(inbox, ("topics", path["topic"], "groups", path["group"]) if is_group else ("queues", path["queue"]))
+
+
+def parts_of_label(label: str) -> tuple[str, ...]:
+    """Return the parts of the path of a queue or group. The label of a group has a slash: events/archive."""
+    topic, slash, group = label.partition("/")
+    return ("topics", topic, "groups", group) if slash else ("queues", label)

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 
 from duly._port import size_text, span
 from duly.web.access import Role, sees_payloads
-from duly.web.pages import charts, text, trends
+from duly.web.pages import attempts, charts, text, trends
 from duly.web.sessions import root_path_of
 from duly.web.site import Site
 
@@ -64,6 +64,11 @@ def _utc_milliseconds(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
+def _exact_span(seconds: float | None) -> str:
+    """Format a duration with milliseconds, if it is shorter than a minute."""
+    return f"{seconds:.3f}s" if seconds is not None and 1 <= seconds < 60 else span(seconds)
+
+
 def _from_now(at: datetime | None, now: datetime) -> str:
     """Format a time relative to now: in 5m 20s, 3h ago."""
     if at is None:
@@ -93,12 +98,15 @@ def _environment() -> jinja2.Environment:
     )
     filters: dict[str, Callable[..., Any]] = {
         "span": span, "size": size_text, "clock": _utc, "exact_clock": _utc_milliseconds, "from_now": _from_now,
+        "exact_span": _exact_span,
         "rate": _rate, "count": "{:,}".format,
         "lines": text.lines, "body": text.body, "body_line": text.body_line, "value": text.value,
+        "as_typed": text.as_typed,
         "trend": trends.trend, "json": json.dumps,
     }  # fmt: skip
     environment.filters.update(filters)
     environment.globals.update(trend_axis=trends.axis(), trend_minutes=trends.MINUTES)
+    environment.globals.update(bar_width=attempts.WIDTH, bar_height=attempts.HEIGHT)
     environment.globals.update(history_spans=charts.SPANS, chart_width=charts.WIDTH, chart_height=charts.HEIGHT)
     return environment
 

@@ -27,9 +27,7 @@ def visible(text: str) -> str:
     """Escape invisible characters, so that a text is shown as it is and does not affect the rest of the page."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        _escaped(character) if unicodedata.category(character) in _INVISIBLE else character for character in text
-    )
+    return "".join(_escaped(character) if _is_invisible(character) else character for character in text)
 
 
 def _escaped(character: str) -> str:
@@ -61,6 +59,31 @@ def body(message: Message) -> Markup:
     return _escape_lines(
         text[:_TEXT_SHOWN], f"\n... and more: {len(message.raw):,} bytes in total" if is_truncated else ""
     )
+
+
+def editable_json(raw: bytes) -> str:
+    """Return stored JSON for an editor: indented if that changes nothing, with invisible characters as escapes."""
+    text = raw.decode(errors="replace")
+    try:
+        value = json.loads(text)
+        if json.dumps(value, ensure_ascii=False, separators=(",", ":")) == text:  # no number would be rounded
+            text = json.dumps(value, ensure_ascii=False, indent=2)
+    except (ValueError, RecursionError):
+        pass
+    return "".join(_escaped_in_json(each) if _is_invisible(each) and each not in "\n\t\r" else each for each in text)
+
+
+def _escaped_in_json(character: str) -> str:
+    return json.dumps(character)[1:-1]
+
+
+def as_typed(text: str) -> Markup:
+    """Return the text of an editor unchanged. Only the characters of HTML are escaped."""
+    return escape(text)
+
+
+def _is_invisible(character: str) -> bool:
+    return unicodedata.category(character) in _INVISIBLE
 
 
 def body_line(message: Message) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -19,12 +20,15 @@ from duly.web.cache import CachedByKey
 from duly.web.names import message_not_found
 from duly.web.opaque import decode_cursor, encode_cursor
 from duly.web.overview import OverviewCache
+from duly.web.pages.attempts import attempts_of
 from duly.web.pages.charts import SPANS, Chart, charts_of, total
-from duly.web.pages.places import find_place
+from duly.web.pages.filters import Filter
+from duly.web.pages.places import find_place, parts_of_label
 from duly.web.pages.renderer import path_of, render
 from duly.web.pages.text import explanation_for_page
 from duly.web.pages.trends import RateHistory
 from duly.web.pagination import Page, page_of
+from duly.web.scanning import Scan, scan
 from duly.web.site import Site, role_of, site_of
 
 ROWS: Final = 100
@@ -74,9 +78,7 @@ class OverviewPage:
 
 def redirect_to_inbox(request: Request, label: str) -> Response:
     """Redirect to the page of a queue or group."""
-    topic, _, group = label.partition("/")
-    parts = ("topics", topic, "groups", group) if group else ("queues", label)
-    return RedirectResponse(path_of(request, *parts), 303)
+    return RedirectResponse(path_of(request, *parts_of_label(label)), 303)
 
 
 _COUNTERS: Final = [name for name in NUMBERS if not name.endswith("bytes")]
@@ -99,13 +101,17 @@ class InboxPage:
         place, params = await find_place(request), request.query_params
         if params.get("state") == "dead":
             return RedirectResponse(path_of(request, *place.parts, "dead"), 303)
-        page = await list_messages(place.inbox, params.get("state") or "ready", params.get("after") or None)
+        filter_ = Filter.of(params, sees_payloads=sees_payloads(role_of(request)))
+        state, after = params.get("state") or "ready", params.get("after") or None
+        page = await (
+            find_messages(place.inbox, state, filter_, after) if filter_ else list_messages(place.inbox, state, after)
+        )
         leases = await site_of(request).snapshots.leases.of(place.inbox)
         rates = self._history.add(place.inbox.label, leases.stats)
         span = history_span(request)
         history = (await place.inbox.stats(history=span)).history
         return render(
-            request, "inbox.html", place=place, page=page, leases=leases, rates=rates, states=STATES,
+            request, "inbox.html", place=place, page=page, filter=filter_, leases=leases, rates=rates, states=STATES,
             final_states=FINAL_STATES, counters=_COUNTERS, charts=charts_of(history), history_span=span,
             options=await site_of(request).snapshots.published_options(place.inbox),
         )  # fmt: skip
@@ -127,8 +133,9 @@ async def message(request: Request) -> Response:
     if sees_payloads(role_of(request)):
         explanation = explanation_for_page(await site_of(request).snapshots.explain(place.inbox, id_))
     return render(
-        request, "message.html", place=place, message=found, explanation=explanation, final_states=FINAL_STATES
-    )
+        request, "message.html", place=place, message=found, explanation=explanation, final_states=FINAL_STATES,
+        attempts=attempts_of(found, datetime.now(UTC)),
+    )  # fmt: skip
 
 
 async def topics(request: Request) -> Response:
@@ -188,8 +195,10 @@ class Listing:
     """The cursor of the next page. None: this is the last page."""
     has_previous: bool
     """Whether there is a page before this one."""
-    missing_id: str | None
+    missing_id: str | None = None
     """The id that the page should start after, if that message has left the state. Then this is the first page."""
+    scan: Scan | None = None
+    """The search for the messages, if the list is filtered."""
 
 
 async def list_messages(inbox: Inbox, state: Any, after: str | None) -> Listing:
@@ -201,6 +210,15 @@ async def list_messages(inbox: Inbox, state: Any, after: str | None) -> Listing:
     page = await inbox.list(state, limit=_PAGE_SIZE, after=begin, newest=newest)
     has_more = bool(page) and bool(await inbox.list(state, limit=1, after=page[-1], newest=newest))
     return Listing(state, page, encode_cursor(page[-1]) if has_more else None, begin is not None, missing_id)
+
+
+async def find_messages(inbox: Inbox, state: Any, filter_: Filter, after: str | None) -> Listing:
+    """Search for a page of messages that match a filter."""
+    begin = None if after is None else decode_cursor(after, state)
+    newest = state in FINAL_STATES
+    found = await scan(inbox, state, filter_.where().matches, after=begin, newest=newest, wanted=_PAGE_SIZE)
+    more = None if found.is_complete or found.last is None else encode_cursor(found.last)
+    return Listing(state, found.matches, more, begin is not None, scan=found)
 
 
 async def _has_left(inbox: Inbox, state: str, id_: str) -> bool:

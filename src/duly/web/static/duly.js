@@ -277,6 +277,27 @@ document.addEventListener("submit", async (event) => {
   updateButton(form);
 });
 
+// Check or clear all boxes of a form.
+document.addEventListener("change", ({ target }) => {
+  if (!("selectAll" in target.dataset)) return;
+  for (const box of target.form.querySelectorAll(`input[name="${CSS.escape(target.dataset.selectAll)}"]`)) box.checked = target.checked;
+});
+
+// Copy the text of an element. A text that was cut for the page is copied as it is shown.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const source = document.getElementById(button.dataset.copy);
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+    showNotice("Copied");
+  } catch {
+    // The clipboard needs TLS or a local address: select the text instead.
+    document.getSelection().selectAllChildren(source);
+    showNotice("Press Ctrl-C or Cmd-C to copy the selected text");
+  }
+});
+
 // Enable a destructive button when the name has been typed.
 function updateButton(form) {
   const names = form.querySelectorAll("[data-must-be]");
