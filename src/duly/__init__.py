@@ -42,6 +42,7 @@ from duly.errors import (
 from duly.message import (
     Audit,
     AuditFault,
+    Bucket,
     Committed,
     Entry,
     Event,
@@ -95,6 +96,7 @@ __all__ = [
     "Audit",
     "AuditFault",
     "Batch",
+    "Bucket",
     "CodecError",
     "Committed",
     "Defer",

@@ -194,6 +194,16 @@ class Histogram:
 
 
 @dataclass(frozen=True)
+class Bucket:
+    """One interval of a forecast. Times are by the server's clock."""
+
+    start: datetime
+    end: datetime
+    count: int
+    """Messages that become due after the start, and not after the end."""
+
+
+@dataclass(frozen=True)
 class HistoryPoint:
     """One interval of the history of a queue or group. Times are by the server's clock."""
 

@@ -569,6 +569,8 @@ class Send(Generic[SentT_co]):
     - `retry`: The retry policy of this message; None: that of the consumer.
     - `id`: Your own id. It is stored only once while the queue has a message with this id. None: Duly makes a ULID.
     - `repeat`: A rule by which the message is delivered again after each ack; None: an ack finishes it.
+    - `spread`: The message is due at a random moment within this many seconds after its time, never before. None: at
+      its time.
     """
 
     body: SentT_co
@@ -584,6 +586,7 @@ class Send(Generic[SentT_co]):
     retry: Retry | None = None
     id: str | None = None
     repeat: Repeat | None = None
+    spread: Seconds | None = None
 
 
 class SendOptions(TypedDict, total=False):
@@ -601,4 +604,5 @@ class SendOptions(TypedDict, total=False):
     retry: Retry | None
     id: str | None
     repeat: Repeat | None
+    spread: Seconds | None
     durable: Durable

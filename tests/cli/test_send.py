@@ -222,3 +222,14 @@ def test_a_producer_role_sends_without_a_check_of_names(shell: Shell, app: duly.
             admin.execute_command("ACL", "DELUSER", user)
 
     assert app.queue("mials").stats().ready == 1
+
+
+def test_spread_messages_are_due_within_that_time(shell: Shell, app: duly.Duly) -> None:
+    """new-14."""
+    shell.ok("send", "orders", "--lines", "--delay", "1h", "--spread", "1h", stdin="\n".join("abcdefgh"))
+
+    due = [message.due_at for message in app.queue("orders").list("delayed") if message.due_at]
+
+    assert len(set(due)) == 8
+    assert 0 <= (max(due) - min(due)).total_seconds() <= 3600
+    assert min(due) > datetime.now(UTC) + timedelta(seconds=3500)

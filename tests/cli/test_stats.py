@@ -3,6 +3,7 @@
 import json
 import signal
 
+import pytest
 import redis
 
 import duly
@@ -141,3 +142,34 @@ def test_since_is_a_minute_at_least_and_not_for_watch(shell: Shell) -> None:
     assert (too_short.status, with_watch.status) == (2, 2)
     assert "--since: '5s' must be a minute at least and a week at most" in too_short.err
     assert "choose one of them" in with_watch.err
+
+
+def test_ahead_draws_what_becomes_due(shell: Shell, app: duly.Duly) -> None:
+    """new-14."""
+    app.queue("orders").send_many([duly.Send(n, delay=1800) for n in range(1, 4)] + [duly.Send(4, delay=10)])
+    app.queue("idle").send("now")
+
+    shown = shell.ok("stats", "--ahead", "1h").lines
+    (orders,) = shell.ok("stats", "orders", "--ahead", "1h", "--json").json["queues"]
+
+    assert "idle: nothing becomes due" in shown
+    assert "orders: 4 become due" in shown
+    assert max(line.count("█") + line.count("#") for line in shown) == 40
+    assert orders["name"] == "orders"
+    assert sorted(each["count"] for each in orders["forecast"] if each["count"]) == [1, 3]
+    assert set(orders["forecast"][0]) == {"start", "end", "count"}
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--ahead", "1d", "--since", "1h"], "choose one of them"),
+        (["--ahead", "1d", "--watch"], "choose one of them"),
+        (["--ahead", "11y"], "--ahead"),
+        (["--ahead", "0s"], "--ahead: '0s' must be a duration from a second to ten years"),
+    ],
+)
+def test_a_wrong_ahead_is_refused(shell: Shell, options: list[str], error: str) -> None:
+    done = shell.run("stats", *options)
+
+    assert (done.status, error in done.err) == (2, True)

@@ -201,3 +201,29 @@ def test_an_audit_of_a_large_queue_goes_in_steps(queue: Queue) -> None:
         assert not found.faults
         cursor, checked, steps = found.cursor, checked + found.checked, steps + 1
     assert checked >= 20_000
+
+
+def test_a_forecast_of_a_large_queue_is_bounded(queue: Queue) -> None:
+    _send_many(queue, MANY, delay=1800)
+    for priority in range(1, 10):
+        queue.send(f"of priority {priority}", delay=1800, priority=priority)
+    call = ops.forecast(queue.keys, 3600)
+    with sane_time(queue):
+        found = call.decode(queue.call(call))
+    assert sum(bucket.count for bucket in found) == MANY + 9
+    queue.call(ops.delete(queue.keys))
+
+
+def test_measured_times_of_any_length_are_bounded(queue: Queue, clock: ServerClock) -> None:
+    """A caller may send more numbers than there are buckets: only the first 32 are stored, and a point has room."""
+    _send_many(queue, MANY)
+    times = ",".join(["1"] * 100_000)
+    with sane_time(queue):
+        assert queue.call(ops.measure(queue.keys, times, times)) == 1
+    history = queue.dump().history
+    assert history["lateness"] == history["handling"] == b",".join([b"1"] * 32)
+    clock.freeze(NOW + 60 * SECOND)
+    with sane_time(queue):
+        assert queue.call(ops.measure(queue.keys, times, "5,1")) == 1
+    assert max(map(len, queue.dump().history.values())) < 400
+    queue.call(ops.delete(queue.keys))

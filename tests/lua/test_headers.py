@@ -91,6 +91,7 @@ def built() -> list[Call[Any]]:
         ops.await_end(KEYS, VIEWER, "id", 1.0),
         ops.stats(KEYS),
         ops.stats(KEYS, 3600),
+        ops.forecast(KEYS, 3600),
         ops.measure(KEYS, "1,1", "1,1"),
         ops.pending(KEYS, 0, 1),
         ops.audit_step(KEYS, "msgs", "0", repair=False),

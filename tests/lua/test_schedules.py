@@ -43,6 +43,7 @@ class Pair:
         state, dump = self._engine._queue(self.keys).state, self.queue.dump()
         assert {name.decode(): row for name, row in state.schedules.items()} == dump.schedules
         assert {name.decode(): at for at, name in state.next_runs} == dump.slots
+        assert {place.decode(): point for place, point in state.history.items()} == dump.history
         assert {id_.decode(): each.record for id_, each in state.messages.items()} == dump.msgs
         assert str(state.clock) == dump.meta.get("clock", "None")
         assert dump.meta.get("slot") == (str(min(dump.slots.values())) if dump.slots else None)
@@ -588,3 +589,28 @@ def test_namespaces_have_a_registry_each() -> None:
 
 def _multiple(every: int, after: int) -> int:
     return after // every * every + every
+
+
+# History
+
+
+def test_the_first_run_of_a_minute_takes_a_point_before_its_effects(pair: Pair) -> None:
+    """I9: a schedule may fire when no claim has taken the point of the minute."""
+    pair.schedule()
+    pair.fire(NOW + EVERY)
+    first = {place: value for place, value in pair.dump().history.items() if place.startswith("m")}
+    assert [value.split()[1] for value in first.values()] == [b"0"]
+    pair.fire(NOW + 6 * EVERY)
+    points = {place: value for place, value in pair.dump().history.items() if place.startswith("m")}
+    assert len(points) == 2
+    (second,) = (value.split() for place, value in points.items() if place not in first)
+    assert second[1] == b"1"
+    assert pair.dump().meta["point"] == str((NOW + 6 * EVERY) // (60 * SECOND) * 60 * SECOND + 60 * SECOND)
+
+
+def test_a_run_of_a_queue_with_other_messages_leaves_the_backlog_unknown(pair: Pair) -> None:
+    pair.schedule()
+    pair.call(ops.send(pair.keys, [pair.queue.outgoing("a", key="k")], pair.queue.options, "all"))
+    pair.fire(NOW + 6 * EVERY)
+    newest = max((value.split() for value in pair.dump().history.values()), key=lambda words: int(words[0]))
+    assert (newest[8], newest[9]) == (b"-1", b"-1")

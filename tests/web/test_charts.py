@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import httpx
 import pytest
 
-from duly import AsyncDuly, Histogram, HistoryPoint
+from duly import AsyncDuly, Bucket, Histogram, HistoryPoint
 from duly.web import create_app
 from duly.web.pages import charts
 from tests.web.conftest import TOKENS, authorization, client_of
@@ -90,6 +91,44 @@ async def test_pages_have_charts_that_need_no_script_and_no_style(
         ET.fromstring(figure)  # well-formed
         assert "style=" not in figure
         assert "Messages per minute" in drawn[0]
+
+
+@pytest.mark.parametrize(("span", "drawn"), [("", 5), ("?history=7d", 5)])
+async def test_messages_that_become_due_have_a_chart(client: httpx.AsyncClient, span: str, drawn: int) -> None:
+    """new-14."""
+    token = authorization("operator")
+    await client.post("/api/v1/queues/orders/messages", json={"body": 1, "delay": 60, "spread": 60}, headers=token)
+
+    text = (await client.get("/queues/orders" + span, headers=authorization("viewer"))).text
+
+    figures = re.findall(r"<figure class=\"chart\">.*?</figure>", text, re.DOTALL)
+    assert len(figures) == drawn
+    assert "Messages that become due" in figures[-1]
+    ET.fromstring(figures[-1])
+
+
+def test_bars_stay_within_their_axes() -> None:
+    minutes = [START + timedelta(minutes=n) for n in range(11)]
+    buckets = [Bucket(*each, n % 4) for n, each in enumerate(pairwise(minutes))]
+
+    (chart,) = charts.forecast_charts(buckets)
+
+    assert (chart.lines[0].name, chart.lines[0].last) == ("in all", "13")
+    assert chart.lines[0].path.count("M") == sum(bucket.count > 0 for bucket in buckets)
+    assert all(0 <= number <= charts.WIDTH for number in numbers_in(chart.lines[0].path))
+    assert charts.forecast_charts([Bucket(*each, 0) for each in pairwise(minutes)]) == []
+
+
+async def test_the_forecast_over_http(client: httpx.AsyncClient) -> None:
+    """new-14."""
+    later = [{"body": n, "delay": 60 * n} for n in range(1, 4)]
+    await client.post("/api/v1/queues/orders/messages", json=later, headers=authorization("operator"))
+
+    found = (await client.get("/api/v1/queues/orders/forecast?ahead=150", headers=authorization("viewer"))).json()
+    wrong = await client.get("/api/v1/queues/orders/forecast?ahead=soon", headers=authorization("viewer"))
+
+    assert (found["name"], sum(each["count"] for each in found["forecast"])) == ("orders", 2)
+    assert (wrong.status_code, "ahead must be" in wrong.json()["detail"]) == (422, True)
 
 
 async def test_the_history_over_http(client: httpx.AsyncClient) -> None:

@@ -1,5 +1,6 @@
 """A queue: an inbox with sending and results. Each method makes one call, or a bounded loop of calls."""
 
+import dataclasses
 import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 # |     from duly._async.queue import AsyncQueue
 # |
 # --- end
-_NO_OPTIONS = (None,) * 10
+_NO_OPTIONS = (None,) * 11
 
 
 class AsyncQueue(AsyncInbox[BodyT]):
@@ -74,6 +75,7 @@ class AsyncQueue(AsyncInbox[BodyT]):
         retry: Retry | None = None,
         id: str | None = None,  # noqa: A002
         repeat: Repeat | None = None,
+        spread: Seconds | None = None,
         durable: Durable = None,
     ) -> MessageId:
         """Store a message and return its id.
@@ -85,12 +87,14 @@ class AsyncQueue(AsyncInbox[BodyT]):
         `dedup`. Raises UsageError or TooLarge if nothing was sent, QueueFull if the queue or server is full, NotDurable
         if the message is stored but not confirmed, and Unavailable if the server does not answer.
         """
-        options = (delay, at, key, dedup, dedup_for, ttl, headers, retry, id, repeat)
+        options = (delay, at, key, dedup, dedup_for, ttl, headers, retry, id, repeat, spread)
         given: BodyT | Send[BodyT] = body
         if options != _NO_OPTIONS or replace is not False or type(priority) is not int or priority != 0:
             if isinstance(body, Send):
                 raise UsageError("a Send has its options in it: give them there, or pass the body itself")
-            given = Send(body, delay, at, key, priority, dedup, dedup_for, replace, ttl, headers, retry, id, repeat)
+            given = Send(
+                body, delay, at, key, priority, dedup, dedup_for, replace, ttl, headers, retry, id, repeat, spread
+            )
         if (observer := self._app._definitions.observer) is None:
             return await self._store(self._outgoing(given), durable)
         with observer.sending(self, [given]) as sending:
@@ -109,14 +113,23 @@ class AsyncQueue(AsyncInbox[BodyT]):
             tries += 1
         return MessageId(stored)
 
-    async def send_many(self, bodies: Iterable[BodyT | Send[BodyT]], *, durable: Durable = None) -> list[MessageId]:
+    async def send_many(
+        self, bodies: Iterable[BodyT | Send[BodyT]], *, spread: Seconds | None = None, durable: Durable = None
+    ) -> list[MessageId]:
         """Store many messages, bodies or `Send`s, up to 1,000 per round trip, and return their ids.
+
+        `spread` makes each due at a random moment within that many seconds after its time, never before. A `Send` that
+        has a spread keeps it.
 
         All messages are validated before the first one is sent. Each batch is atomic: if there is no room for it, none
         of it is stored, and `QueueFull.stored` has the ids of the batches before it. Raises the same as `send`.
         """
         if isinstance(bodies, str | bytes | bytearray | Mapping):
             raise UsageError(f"queue {self.name!r}: send_many takes a list of bodies, not {type(bodies).__name__}")
+        if spread is not None:
+            with about("queue", self.name):
+                checked_seconds(spread, "spread")
+            bodies = [_with_spread(body, spread) for body in bodies]
         if (observer := self._app._definitions.observer) is None:
             with about("queue", self.name):
                 messages = [self._encoded(body) for body in bodies]
@@ -135,7 +148,7 @@ class AsyncQueue(AsyncInbox[BodyT]):
     def _encoded(self, body: Any) -> outgoing.Outgoing:
         new_id = self._app._new_id()
         if isinstance(body, Send):
-            return self._encoder.outgoing(body, new_id, time.time())
+            return self._encoder.outgoing(body, new_id, time.time(), random.random())  # noqa: S311
         return self._encoder.plain(body, new_id)
 
     async def _send_all(self, messages: Sequence[outgoing.Outgoing], durable: Durable) -> list[MessageId]:
@@ -212,3 +225,10 @@ class AsyncQueue(AsyncInbox[BodyT]):
                     )
                 await watch.wait(end.after, min(left, results.RECHECK))
                 left = max(give_up_at - time.monotonic(), 0)
+
+
+def _with_spread(given: Any, spread: Seconds) -> Any:
+    """Return a message that has a spread: its own, or this one."""
+    if not isinstance(given, Send):
+        return Send(given, spread=spread)
+    return dataclasses.replace(given, spread=spread) if given.spread is None else given

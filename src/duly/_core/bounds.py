@@ -27,6 +27,8 @@ LET_IN_PER_CALL: Final = 1000
 """Delayed publishes that a call adds to the stream."""
 BYTES_LET_IN_PER_CALL: Final = 4 << 20
 """About how many bytes of delayed publishes a call adds to the stream."""
+INTERVALS_PER_CALL: Final = 100
+"""Intervals of a forecast."""
 FORGOTTEN_PER_CALL: Final = 100
 """Silent workers that a beat removes."""
 

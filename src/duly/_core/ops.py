@@ -11,12 +11,13 @@ from duly._core import codec, registry, replies, views
 from duly._core import schedules as scheduling
 from duly._core.call import Call
 from duly._core.effects import Effect
+from duly._core.forecast import buckets, step_of
 from duly._core.history import ring_of
 from duly._core.keys import EVERY_PRIORITY, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys, TopicKeys
 from duly._core.outgoing import Outgoing, microseconds
 from duly._core.resp import Arg
 from duly._core.topic_ops import ONLY_PRIORITY, Publication, entry_texts, stream_bounds
-from duly.message import Message, PendingMessage, Stats, WorkerInfo
+from duly.message import Bucket, Message, PendingMessage, Stats, WorkerInfo
 from duly.options import Keep, QueueOptions, checked_seconds, interval_of
 
 OnRefusal = Literal["each", "all", "drop"]
@@ -364,6 +365,12 @@ def stats(keys: QueueKeys, history: float | None = None) -> Call[Stats]:
         return Call(keys.script("stats"), keys, [EVERY_PRIORITY, ""], views.stats)
     ring = ring_of(history)
     return Call(keys.script("stats"), keys, [EVERY_PRIORITY, ring.name], views.stats_since(history))
+
+
+def forecast(keys: QueueKeys, ahead: float) -> Call[list[Bucket]]:
+    """Count the messages that become due in each interval of the next seconds."""
+    ahead_us, step_us = microseconds(ahead), step_of(ahead) * 1_000_000
+    return Call(keys.script("forecast"), keys, [EVERY_PRIORITY, ahead_us, step_us], buckets(ahead_us, step_us))
 
 
 def accounts(keys: QueueKeys) -> Call[views.Accounts]:

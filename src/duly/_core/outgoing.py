@@ -67,21 +67,24 @@ _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 """The control characters of Unicode (category Cc): below a space, DEL, and C1 such as NEL."""
 
 
-def due_in(delay: Seconds | None, at: datetime | float | None, now: float) -> str:
-    """Return the due time as the scripts read it."""
-    if delay is not None:
-        if at is not None:
-            raise UsageError(f"delay={delay!r} and at={at!r} exclude each other: give one")
-        seconds = checked_seconds(delay, "delay")
-        return f"+{microseconds(seconds)}" if seconds else NOW
+def due_in(delay: Seconds | None, at: datetime | float | None, now: float, later: int = 0) -> str:
+    """Return the due time as the scripts read it, moved by `later` microseconds."""
+    if delay is not None and at is not None:
+        raise UsageError(f"delay={delay!r} and at={at!r} exclude each other: give one")
     if at is not None:
         epoch = checked_epoch(at)
         if epoch - now > MAX_DELAY:
             is_in_ms = abs(epoch / 1000 - now) < MAX_DELAY  # the unit of some other languages
             hint = ": it seems to be in milliseconds, divide it by 1000" if is_in_ms else ""
             raise UsageError(f"at={shown_time(at)} is more than ten years ahead{hint}")
-        return f"={microseconds(epoch)}"
-    return NOW
+        return f"={microseconds(epoch) + later}"
+    wait = later if delay is None else microseconds(checked_seconds(delay, "delay")) + later
+    return f"+{wait}" if wait else NOW
+
+
+def _part_of_spread(spread: Seconds | None, share: float) -> int:
+    """Return a share of a spread, in whole microseconds."""
+    return 0 if spread is None else int(checked_seconds(spread, "spread") * 1_000_000 * share)
 
 
 def new_due(delay: Seconds | None, at: datetime | float | None, now: float) -> str:
@@ -203,12 +206,13 @@ class Encoder:
         content, raw = self.body(body)
         return Outgoing(new_id, codec.written_part(codec.Envelope(content, raw)), NOW, 0, 0)
 
-    def outgoing(self, send: Send, new_id: str, now: float) -> Outgoing:
-        """Check all options of a message and encode it."""
+    def outgoing(self, send: Send, new_id: str, now: float, share: float = 0.0) -> Outgoing:
+        """Check all options of a message and encode it. `share`, 0 to 1, is the part of its spread that it waits."""
         content, raw = self.body(send.body)
         repeat = _checked_repeat(send.repeat)
         waits_for_repeat = repeat is not None and send.delay is None and send.at is None
-        when = due_in(repeat[0] if waits_for_repeat else send.delay, send.at, now)
+        later = _part_of_spread(send.spread, share)
+        when = due_in(repeat[0] if waits_for_repeat else send.delay, send.at, now, later)
         priority = checked_count(send.priority, "priority", least=0, most=9)
         flags = ttl = 0
         id_, key = new_id, b""

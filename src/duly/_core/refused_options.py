@@ -41,6 +41,7 @@ INSTEAD_OF_SEND: Final[Mapping[str, str]] = {
     "retry": _OF_TOPIC.format("retry"),
     "repeat": "publish again from a handler, or schedule a queue whose handler publishes",
     "replace": "an entry cannot be changed; cancel a delayed one and publish it again",
+    "spread": "give each entry a random delay=",
 }
 """For options of messages of queues. Entries, which are for all groups, do not have them."""
 
@@ -105,8 +106,9 @@ _DEAD: Final = "dead letters stay with their queue: dead=duly.Keep(count=..., ag
 INSTEAD_OF_QUEUE: Final[Mapping[str, str]] = {
     **{
         name: _OF_MESSAGE.format(name)
-        for name in ("delay", "at", "key", "priority", "ttl", "headers", "id", "dedup", "replace", "repeat", "durable")
+        for name in ("delay", "at", "spread", "key", "priority", "ttl", "headers", "id", "dedup", "replace", "repeat")
     },
+    "durable": _OF_MESSAGE.format("durable"),
     **{name: _OF_QUEUE_HANDLER.format(name) for name in ("concurrency", "batch", "timeout")},
     **{name: _OF_RECEIVE.format(name) for name in ("limit", "wait", "renew")},
     **_OPTIONS_OF_APP,

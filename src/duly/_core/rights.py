@@ -19,7 +19,7 @@ _CONSUMERS: Final = (
     | {"measure"}
 )
 _OBSERVERS: Final = frozenset(
-    {"stats", "get", "list", "pending", "read", "workers", "schedules", "audit", "listing", "explain"}
+    {"stats", "forecast", "get", "list", "pending", "read", "workers", "schedules", "audit", "listing", "explain"}
 )
 _ROLES: Final[Mapping[str, frozenset[str]]] = {
     "producer": _PRODUCERS,

@@ -4,7 +4,7 @@ fire -- send the messages of a schedule's due runs, and store when it is due nex
 Any number of consumers may find the same runs and call this script. The first call changes the row, and the others
 find another row and do nothing. So each run is sent once.
 
-KEYS     call, msgs, expires, schedules, slots, wake, meta, waiting*
+KEYS     call, msgs, expires, schedules, slots, wake, meta, history, waiting*
 ARGV     sequence   text
          digits     text    the priority
          name       text    of the schedule
@@ -15,13 +15,14 @@ ARGV     sequence   text
          messages*  rows    id, part, when: =us since the epoch
 RETURNS  1  done
          0  another consumer has fired it, or the schedule was changed, paused or removed
-KEEPS    I1 I2 I3 I6
+KEEPS    I1 I2 I3 I6 I9
 ]]
 -- @include lib/clock.lua
 -- @include lib/record.lua
 -- @include lib/wake.lua
 -- @include lib/store.lua
 -- @include lib/schedule.lua
+-- @include lib/point_of_priority.lua
 
 local row = redis.call('HGET', SCHEDULES, name)
 local created, _, _, paused = read_head(row)
@@ -38,6 +39,10 @@ for at = messages.first, messages.last, messages.stride do
   offsets[#offsets + 1] = at
 end
 if #offsets > 0 then
+  if is_point_due(meta.point, now) then
+    local knows_all = digits == meta.priorities and not meta.keyed
+    take_point_of_priority(HISTORY, keys.meta, now, meta.point, keys.waiting[tonumber(digits)], knows_all)
+  end
   store(keys, meta, now, ahead, offsets, {}, function(id, record)
     if has(flags_of(record), FLAG_TTL) then
       redis.call('ZADD', keys.expires, expiry_of(record), id)

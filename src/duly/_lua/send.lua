@@ -51,19 +51,11 @@ if meta[1] and tonumber(meta[1]) >= now then
   now = meta[1] + 1
 end
 
--- The first send of a minute takes a point of the history. This script has the key of one priority only, and not that
--- of parked messages: it does not know the backlog of a queue that may have others.
+-- The first send of a minute takes a point of the history.
 local until_point = (meta[9] or 0) - now
 if until_point <= 0 or until_point > MINUTE_US then
-  -- @include lib/points.lua
-  -- @include lib/due_count.lua
-  local depth, oldest_age = -1, -1
-  if digits == (meta[3] or '0') and not meta[8] then
-    local oldest
-    depth, oldest = count_due(WAITING, now)
-    oldest_age = oldest and math.max(now - oldest, 0) or -1
-  end
-  take_point(HISTORY, META, now, meta[9], depth, oldest_age)
+  -- @include lib/point_of_priority.lua
+  take_point_of_priority(HISTORY, META, now, meta[9], WAITING, digits == (meta[3] or '0') and not meta[8])
 end
 
 local records, places, n = {}, {}, 0

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 from duly._core import codec, ops, outgoing, patience, replies, settles, views
 from duly._core.call import Call
 from duly._core.explanation import explained
+from duly._core.forecast import checked_ahead
 from duly._core.handlers import Handler
 from duly._core.history import checked_span
 from duly._core.keys import QueueKeys
@@ -24,7 +25,7 @@ from duly._sync.auditing import Auditor
 from duly._sync.delivery import Delivery
 from duly._sync.schedules import fire_due
 from duly.errors import UsageError
-from duly.message import Audit, Message, Pending, PendingMessage, Stats
+from duly.message import Audit, Bucket, Message, Pending, PendingMessage, Stats
 from duly.options import (
     MAX_BATCH,
     Batch,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 # `list` is a method here, so these types have names.
 Page = list[Message]
 Rows = list[PendingMessage]
+Buckets = list[Bucket]
 Deliveries = list[Delivery[BodyT]]
 Positions = list[int]
 
@@ -328,6 +330,14 @@ class Inbox(ABC, Generic[BodyT]):
     def _stats_for(self, asked: str, history: float | None = None) -> Stats:
         """Return the stats as a part of another call, which error texts name."""
         return self._link.run(ops.stats(self._keys, history).part_of(asked))
+
+    def forecast(self, ahead: str | Seconds = 86400) -> Buckets:
+        """Return how many messages become due in each interval of the next `ahead` seconds, the next interval first.
+
+        There are at most 61 intervals, of equal length except the first and the last. Messages that are due already are
+        not in it, nor are future runs of schedules. Raises UsageError for less than a second or more than ten years.
+        """
+        return self._link.run(ops.forecast(self._keys, checked_ahead(ahead)))
 
     def get(self, id: str) -> Message | None:  # noqa: A002
         """Return one message; None: it is unknown or finished."""

@@ -29,6 +29,7 @@ KINDS_OF: Final[Mapping[str, tuple[Kind, ...]]] = {
     "delete_topic": _TOPIC,
     "depart": _QUEUE,
     "fire": _QUEUE,
+    "forecast": _INBOX,
     "foreign_pending": _GROUP,
     "get": _ALL,
     "keep_result": _QUEUE,
@@ -129,7 +130,8 @@ _WORKER_SCRIPTS: Final = (
     "leave_group", "measure",
 )  # fmt: skip
 _INSPECTION_SCRIPTS: Final = (
-    "stats", "get", "list", "pending", "foreign_pending", "topic_stats", "read_topic", "workers", "schedules", "audit",
+    "stats", "forecast", "get", "list", "pending", "foreign_pending", "topic_stats", "read_topic", "workers",
+    "schedules", "audit",
 )  # fmt: skip
 
 PRODUCER: Final = Role(

@@ -20,6 +20,10 @@ _MESSAGES_PER_BATCH: Final = 1000
 _Lines = list[tuple[int, duly.Send]]
 """Messages with their line numbers."""
 
+Spread = Annotated[
+    str | None,
+    typer.Option("--spread", metavar="DURATION", help="Due at a random moment within this long after its time."),
+]
 Priority = Annotated[int, typer.Option("--priority", metavar="N", help="0 to 9, higher first.")]
 Replace = Annotated[
     bool, typer.Option("--replace", help="With --dedup: replace the body of a message that is still waiting.")
@@ -44,6 +48,7 @@ def send(
     body: Body = None,
     delay: Delay = None,
     at: At = None,
+    spread: Spread = None,
     key: Key = None,
     priority: Priority = 0,
     dedup: Dedup = None,
@@ -63,6 +68,7 @@ def send(
     """
     options: dict[str, Any] = {
         **values.due(delay, at),
+        "spread": values.optional_duration(spread, "--spread"),
         "key": key,
         "priority": priority,
         "dedup": dedup,

@@ -1,14 +1,12 @@
-"""`duly stats [--watch] [--since]`: counters of all queues, and their history."""
+"""`duly stats [--watch] [--since] [--ahead]`: counters of all queues, their history, and their forecast."""
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
@@ -22,11 +20,13 @@ from duly._core.rates import Course, Rates, sparkline
 from duly._core.topology import Away
 from duly._sync.survey import Survey
 from duly.cli import output, values
+from duly.cli.each_inbox import Failed, read_each, report_failed
+from duly.cli.forecast import ahead_of, show_forecast
 from duly.cli.output import Align
 from duly.cli.parameters import Inboxes
 from duly.cli.session import PATIENCE, Inbox, Session
 from duly.cli.stop_signals import until_stopped
-from duly.errors import ServerError, Unavailable, UsageError
+from duly.errors import UsageError
 from duly.message import Histogram, HistoryPoint, Stats
 
 _SHORTEST_INTERVAL: Final = 0.1
@@ -52,20 +52,31 @@ Since = Annotated[
     str | None,
     typer.Option("--since", metavar="DURATION", help="Show the history instead: 10m, 1h, 24h, at most 7d."),
 ]
+Ahead = Annotated[
+    str | None,
+    typer.Option("--ahead", metavar="DURATION", help="Show what becomes due instead: 10m, 1d, at most ten years."),
+]
 Interval = Annotated[str, typer.Option("--interval", metavar="DURATION", help="The interval of --watch.")]
 
 Found = Mapping[str, Stats]
-Failed = dict[str, ServerError]
 Samples = Iterator[tuple[Found, Rates, Survey]]
 
 
 def stats(
-    session: Session, queues: Inboxes = None, watch: Watch = False, interval: Interval = "1s", since: Since = None
+    session: Session,
+    queues: Inboxes = None,
+    watch: Watch = False,
+    interval: Interval = "1s",
+    since: Since = None,
+    ahead: Ahead = None,
 ) -> None:
     """Show the counters of each queue and of each group of a topic.
 
     Example: duly stats --watch
     """
+    if ahead is not None:
+        show_forecast(session, queues, ahead_of(ahead, is_alone=since is None and not watch))
+        return
     if since is not None:
         _show_history(session, queues, _history_of(since, is_watching=watch))
         return
@@ -86,21 +97,7 @@ def stats(
 def _read_stats(
     sources: Iterable[Inbox], survey: Survey, failed: Failed | None = None, history: float | None = None
 ) -> dict[str, Stats]:
-    """Read the counters of each source. A damaged source is recorded in `failed`, and the next follows.
-
-    A source on a node that is away is left out.
-    """
-    found = {}
-    for each in sources:
-        try:
-            if (stats := survey.read(each, partial(each.stats, history=history))) is not None:
-                found[each.label] = stats
-        except Unavailable:
-            raise
-        except ServerError as error:
-            if failed is not None:
-                failed[each.label] = error
-    return found
+    return read_each(sources, survey, lambda inbox: inbox.stats(history=history), failed)
 
 
 def _rows(found: Found, rates: Rates | None) -> list[dict[str, Any]]:
@@ -131,15 +128,7 @@ def _show_once(session: Session, sources: Iterable[Inbox], survey: Survey) -> No
     failed: Failed = {}
     found = _read_stats(sources, survey, failed)
     session.show(_fields(found, None, survey), _counts_table(found))
-    _report_failed(session, survey, failed)
-
-
-def _report_failed(session: Session, survey: Survey, failed: Failed) -> None:
-    for name, error in failed.items():
-        session.note(f"{error}. Run `duly audit {shlex.quote(name)}` for details")
-    session.exit_if_missing(survey)
-    if failed:
-        raise typer.Exit(1)
+    report_failed(session, survey, failed)
 
 
 # The history
@@ -169,7 +158,7 @@ def _show_history(session: Session, queues: Inboxes, seconds: float) -> None:
     found = _read_stats(session.inboxes(queues, survey), survey, failed, seconds)
     fields = _fields(found, None, survey) | {"queues": [_history_row(name, each) for name, each in found.items()]}
     session.show(fields, _history_view(found))
-    _report_failed(session, survey, failed)
+    report_failed(session, survey, failed)
 
 
 def _history_row(name: str, stats: Stats) -> dict[str, Any]:

@@ -77,6 +77,7 @@ TRANSITIONS: Final[dict[str, Transition]] = {
     "await_end": inspection.await_end,
     "list": inspection.list_,
     "stats": inspection.stats,
+    "forecast": inspection.forecast,
     "pending": inspection.pending,
     "audit": audits.audit,
     "correct": audits.correct,

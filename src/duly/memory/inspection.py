@@ -1,9 +1,10 @@
 """Inspection without changes: get, await_end, list, stats, pending."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from duly._core.bounds import BYTES_PER_CALL
+from duly._core.bounds import BYTES_PER_CALL, INTERVALS_PER_CALL
 from duly.memory import points, wire
 from duly.memory.calls import ErrorReply
 from duly.memory.lanes import Parked
@@ -157,6 +158,16 @@ def stats(queue: QueueState, args: list[bytes]) -> list[Any]:
         *counters,
         *points.shown(queue, args[1]),
     ]
+
+
+def forecast(queue: QueueState, args: list[bytes]) -> list[Any]:
+    """Count the messages that become due in each interval."""
+    now, ahead, step = queue.tick(), int(args[1]), int(args[2])
+    ends = [*range(now - now % step + step, now + ahead, step), now + ahead]
+    if len(ends) > INTERVALS_PER_CALL:
+        raise ErrorReply(f"ERR a forecast has at most {INTERVALS_PER_CALL} intervals")
+    due_by = [sum(waiting.count_up_to(end) for waiting in queue.all_waiting()) for end in (now, *ends)]
+    return [now, *(later - earlier for earlier, later in pairwise(due_by))]
 
 
 def pending(queue: QueueState, args: list[bytes]) -> list[Any]:

@@ -55,10 +55,18 @@ async def _show(call: ApiCall) -> responses.InboxShown:
 
 
 async def _history(call: ApiCall) -> responses.HistoryShown:
-    inbox, since = await call.inbox(), call.query.since
-    seconds: str | float = float(since) if since.isdecimal() else since
-    stats = await inbox.stats(history=seconds)
+    inbox = await call.inbox()
+    stats = await inbox.stats(history=_seconds_or_text(call.query.since))
     return responses.HistoryShown(inbox.label, Histogram.BOUNDS, stats.history)
+
+
+async def _forecast(call: ApiCall) -> responses.ForecastShown:
+    inbox = await call.inbox()
+    return responses.ForecastShown(inbox.label, await inbox.forecast(_seconds_or_text(call.query.ahead)))
+
+
+def _seconds_or_text(duration: str) -> str | float:
+    return float(duration) if duration.isdecimal() else duration
 
 
 async def _pending(call: ApiCall) -> responses.PendingShown:
@@ -131,6 +139,16 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         handle=_history,
         query=requests.HistoryOf,
         answer=responses.HistoryShown,
+    ),
+    Operation(
+        method="GET",
+        path="{inbox}/forecast",
+        name="forecast",
+        summary="Return how many messages become due in each interval from now on, the next interval first.",
+        needs="viewer",
+        handle=_forecast,
+        query=requests.ForecastOf,
+        answer=responses.ForecastShown,
     ),
     Operation(
         method="GET",

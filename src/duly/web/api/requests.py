@@ -88,6 +88,12 @@ class HistoryOf(Given):
     since: str = "1h"
 
 
+class ForecastOf(Given):
+    """How far ahead: a second at least, ten years at most. `1h`, `7d` or seconds."""
+
+    ahead: str = "1d"
+
+
 class PendingOf(Given):
     """Which consumer, and how many leases to list."""
 
@@ -161,6 +167,7 @@ class Send(Publish):
     id: str | None = None
     retry: Retry | None = None
     repeat: Repeat | None = None
+    spread: float | None = None
 
     def to_duly(self) -> duly.Send:
         """Convert to the type of the library."""
@@ -172,6 +179,7 @@ class Send(Publish):
             id=self.id,
             retry=None if self.retry is None else self.retry.to_duly(),
             repeat=None if self.repeat is None else self.repeat.to_duly(),
+            spread=self.spread,
         )
 
 

@@ -268,6 +268,13 @@ class HistoryShown(Struct):
     history: Sequence[views.HistoryPoint]
 
 
+class ForecastShown(Struct):
+    """When the messages of a queue or group become due, the next interval first."""
+
+    name: str
+    forecast: Sequence[views.Bucket]
+
+
 class TopicShown(Struct):
     """A topic with its statistics and groups. They are null, and `error` is set, if its data are damaged."""
 

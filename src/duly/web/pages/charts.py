@@ -1,16 +1,16 @@
-"""Charts of the history of a queue or group, or of all of them, as SVG paths with axes."""
+"""Charts of the history and forecast of a queue or group, or of the history of all, as SVG paths with axes."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from duly._port import span
-from duly.message import Histogram, HistoryPoint
+from duly.message import Bucket, Histogram, HistoryPoint
 
 SPANS: Final = {"1h": "an hour", "24h": "a day", "7d": "a week"}
 """The histories that a page can show."""
@@ -23,6 +23,9 @@ _STEPS: Final = (1, 2, 5)
 _DAY: Final = 86_400
 
 Values = Sequence[float | None]
+Intervals = Sequence[HistoryPoint | Bucket]
+Scale = Callable[[float], float]
+"""Converts a time or a value to a position."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,16 @@ def charts_of(history: Sequence[HistoryPoint]) -> list[Chart]:
     ]
 
 
+def forecast_charts(forecast: Sequence[Bucket]) -> list[Chart]:
+    """Draw a forecast as bars, if any message becomes due."""
+    counts = [bucket.count for bucket in forecast]
+    if not any(counts):
+        return []
+    chart = _chart("Messages that become due", forecast, {"due": counts}, _number, _bars)
+    bars = replace(chart.lines[0], name="in all", last=_number(sum(counts)))
+    return [replace(chart, lines=[bars])]
+
+
 def total(histories: Iterable[Sequence[HistoryPoint]]) -> list[HistoryPoint]:
     """Add up the histories of several queues. The age is that of the oldest message of all."""
     by_start: defaultdict[datetime, list[HistoryPoint]] = defaultdict(list)
@@ -124,8 +137,26 @@ def _quantile(histogram: Histogram) -> float | None:
 _STYLES: Final = ("first", "second", "third")
 
 
+def _path_through(intervals: Intervals, values: Values, x_of: Scale, y_of: Scale) -> str:
+    places = [x_of((each.start.timestamp() + each.end.timestamp()) / 2) for each in intervals]
+    return _path([(x, None if value is None else y_of(value)) for x, value in zip(places, values, strict=True)])
+
+
+def _bars(intervals: Intervals, values: Values, x_of: Scale, y_of: Scale) -> str:
+    base = y_of(0)
+    return "".join(
+        f"M{x_of(each.start.timestamp()):.1f} {base:.1f}V{y_of(value):.1f}H{x_of(each.end.timestamp()):.1f}V{base:.1f}"
+        for each, value in zip(intervals, values, strict=True)
+        if value
+    )
+
+
 def _chart(
-    title: str, history: Sequence[HistoryPoint], series: dict[str, Values], text: Callable[[float], str]
+    title: str,
+    history: Intervals,
+    series: Mapping[str, Values],
+    text: Callable[[float], str],
+    draw: Callable[[Intervals, Values, Scale, Scale], str] = _path_through,
 ) -> Chart:
     largest = max((value for values in series.values() for value in values if value is not None), default=0) or 1
     top = (_round_up_duration if text is span else _round_up)(largest)
@@ -139,10 +170,8 @@ def _chart(
 
     lines = []
     for style, (name, values) in zip(_STYLES, series.items(), strict=False):
-        places = [x_of((point.start.timestamp() + point.end.timestamp()) / 2) for point in history]
         known = [value for value in values if value is not None]
-        path = _path([(x, None if value is None else y_of(value)) for x, value in zip(places, values, strict=True)])
-        lines.append(Line(name, style, path, text(known[-1]) if known else "-"))
+        lines.append(Line(name, style, draw(history, values, x_of, y_of), text(known[-1]) if known else "-"))
     upwards = [(y_of(top * step / _Y_TICKS), text(top * step / _Y_TICKS)) for step in range(_Y_TICKS + 1)]
     return Chart(title, lines, _time_ticks(history, x_of), upwards)
 
@@ -156,7 +185,7 @@ def _path(points: Iterable[tuple[float, float | None]]) -> str:
     return path
 
 
-def _time_ticks(history: Sequence[HistoryPoint], x_of: Callable[[float], float]) -> list[tuple[float, str]]:
+def _time_ticks(history: Intervals, x_of: Scale) -> list[tuple[float, str]]:
     """Choose some starts of intervals, in UTC; with the date if the history is longer than a day."""
     step = max(math.ceil(len(history) / _X_TICKS), 1)
     seconds = (history[-1].end - history[0].start).total_seconds()

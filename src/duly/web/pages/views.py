@@ -21,7 +21,7 @@ from duly.web.names import message_not_found
 from duly.web.opaque import decode_cursor, encode_cursor
 from duly.web.overview import OverviewCache
 from duly.web.pages.attempts import attempts_of
-from duly.web.pages.charts import SPANS, Chart, charts_of, total
+from duly.web.pages.charts import SPANS, Chart, charts_of, forecast_charts, total
 from duly.web.pages.filters import Filter
 from duly.web.pages.places import find_place, parts_of_label
 from duly.web.pages.renderer import path_of, render
@@ -110,9 +110,10 @@ class InboxPage:
         rates = self._history.add(place.inbox.label, leases.stats)
         span = history_span(request)
         history = (await place.inbox.stats(history=span)).history
+        charts = [*charts_of(history), *forecast_charts(await place.inbox.forecast(span))]
         return render(
             request, "inbox.html", place=place, page=page, filter=filter_, leases=leases, rates=rates, states=STATES,
-            final_states=FINAL_STATES, counters=_COUNTERS, charts=charts_of(history), history_span=span,
+            final_states=FINAL_STATES, counters=_COUNTERS, charts=charts, history_span=span,
             options=await site_of(request).snapshots.published_options(place.inbox),
         )  # fmt: skip
 
