@@ -77,6 +77,32 @@ def trimmed_letters(pair: Pair, a: Peer, b: Peer, name: str) -> None:
         assert (len(seen["dead"]), len(seen["done"])) == (left, left)
 
 
+def budgets(pair: Pair, a: Peer, b: Peer, name: str) -> None:
+    pair.open("keeping queue", name)
+    bounded = "app.queue(name, max_bytes=500, dead=duly.Keep(bytes=400), done=duly.Keep(bytes=400))"
+    for peer in (a, b, a, b):
+        peer.run(f"{bounded}.send_many(['.' * 120] * 3)", name=name)
+        with pytest.raises(Refused, match="QueueFull"):
+            pair.other_than(peer).run(f"{bounded}.send('.' * 300)", name=name)
+        end = "first.ack(), second.reject('no use'), third.reject('no use')"
+        peer.run(f"[({end}) for first, second, third in [{bounded}.receive(limit=3, wait=0)]]", name=name)
+        stats = pair.agree()["stats"]
+        assert stats["bytes"] == 0
+        assert 0 < stats["dead_bytes"] <= 400
+        assert 0 < stats["done_bytes"] <= 400
+    assert stats["trimmed"] + stats["dead"] == 8
+    assert stats["done_trimmed"] + stats["done"] == 4
+
+
+def forecasts(pair: Pair, a: Peer, b: Peer, name: str) -> None:
+    pair.open("queue", name)
+    a.run("box.send_many([duly.Send(n, delay=600) for n in range(3)])")
+    b.run("box.send('urgent', delay=600, priority=9)")
+    assert sum(pair.new.run("[bucket.count for bucket in box.forecast(3600)]")) == 4
+    pair.new.run("box.send_many(range(20), spread=300)")
+    assert len(pair.agree()["delayed"]) > 4
+
+
 # Delivering
 
 
@@ -517,6 +543,8 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     bounds,
     expiry,
     trimmed_letters,
+    budgets,
+    forecasts,
     lanes,
     policies_of_messages,
     crashes_and_suspects,
