@@ -31,7 +31,9 @@ def check_budgets(queue: Queue) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("on_refusal", ["each", "drop"])
-def test_no_budget_is_exceeded_and_all_counters_are_exact(make_queue: Any, seed: int, on_refusal: str) -> None:
+def test_no_budget_is_exceeded_and_all_counters_are_exact(
+    make_queue: Any, seed: int, on_refusal: ops.OnRefusal
+) -> None:
     """new-11."""
     queue: Queue = make_queue(max_bytes=LIVE, dead=Keep(bytes=DEAD), done=Keep(bytes=DONE))
     chance = random.Random(seed)

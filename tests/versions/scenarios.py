@@ -90,6 +90,7 @@ def budgets(pair: Pair, a: Peer, b: Peer, name: str) -> None:
         assert stats["bytes"] == 0
         assert 0 < stats["dead_bytes"] <= 400
         assert 0 < stats["done_bytes"] <= 400
+    stats = pair.agree()["stats"]
     assert stats["trimmed"] + stats["dead"] == 8
     assert stats["done_trimmed"] + stats["done"] == 4
 
