@@ -26,6 +26,8 @@ from tests.model.journal import Journal
 from tests.model.world import Accident, Broken, World, check
 
 STREAMS: Final = (b"one", b"two")
+FORESEEN: Final = 60.0
+"""Seconds of the forecast that is compared: as long as most delays."""
 CALLS_FORGOTTEN: Final = 3600 * SECOND
 """After this long a call is no longer known, and a repeat of it is a new one."""
 
@@ -267,8 +269,13 @@ class CheckedQueue(RuleBasedStateMachine):
 
     def _looked(self) -> tuple[State, int]:
         wire = self.world.wire
-        dump, stats = wire.post([self.queue.spelled_dump(), wire.spelled(ops.stats(self.keys), b"", 0)])
+        forecast = ops.forecast(self.keys, FORESEEN)
+        dump, stats, due = wire.post(
+            [self.queue.spelled_dump(), *(wire.spelled(call, b"", 0) for call in (ops.stats(self.keys), forecast))]
+        )
         self._same_stats(stats)
+        expected = self.engine.call(forecast, b"", 0)
+        check(due == expected, "the engines differ on forecast", due, expected)
         return self.queue.read_dump(dump), stats[0]
 
     def _set_clocks(self, us: int) -> None:
