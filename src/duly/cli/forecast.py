@@ -17,7 +17,7 @@ from duly.cli.session import Session
 from duly.errors import UsageError
 from duly.message import Bucket
 
-_COLUMNS: Final[dict[str, Align]] = {"FROM": "left", "DUE": "right", "": "left"}
+_COLUMNS: Final[dict[str, Align]] = {"FROM": "left", "DUE": "right", "CHART": "left"}
 _BAR_WIDTH: Final = 40
 _MINUTE: Final = timedelta(minutes=1)
 
