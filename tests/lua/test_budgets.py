@@ -48,6 +48,9 @@ def test_no_budget_is_exceeded_and_all_counters_are_exact(
             case verb:
                 settle(queue, verb, chance.randrange(1, 4))
         check_budgets(queue)
+    for number in range(5):
+        queue.send(f"last {number}", body=b"." * 500, on_refusal=on_refusal)
+        check_budgets(queue)
     stats = stats_of(queue)
     assert stats.trimmed
     assert stats.done_trimmed
