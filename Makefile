@@ -59,7 +59,8 @@ test-foreign: setup servers ## Run the tests of kombu and Celery, from the packa
 
 SOAK_SECONDS ?= 3600
 soak: setup servers ## Run random histories and the recirculation of messages for hours
-	DULY_RECIRCULATION_SECONDS=$(SOAK_SECONDS) $(PYTEST) tests/fault/test_recirculation.py
+	DULY_RECIRCULATION_SECONDS=$(SOAK_SECONDS) DULY_SOAK_FILE=benchmarks/soaks/recirculation.json \
+		$(PYTEST) tests/fault/test_recirculation.py
 	DULY_MODEL_SEED=random DULY_MODEL_EXAMPLES=20000 \
 		$(PYTEST) tests/model/test_machine.py tests/model/test_topics.py
 

@@ -1,15 +1,18 @@
 """A hundred items go round and round, under workers that are killed: always a hundred, and never two of one at once.
 
-DULY_RECIRCULATION_SECONDS=3600 lets it go on for an hour.
+`make soak` lets it go on for an hour, and adds its figures to `benchmarks/soaks/recirculation.json`.
+DULY_RECIRCULATION_SECONDS sets how long it goes on, and DULY_SOAK_FILE names the file.
 """
 
 import itertools
+import json
 import os
 import random
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,6 +76,29 @@ def overlaps(notes: Sequence[dict[str, Any]], killed: Mapping[int, float]) -> li
     return found
 
 
+def keep_figures(server: str, seed: int, stats: duly.Stats, *, kills: int, handled: int) -> None:
+    """Add the figures of a run to the file that DULY_SOAK_FILE names, if it does."""
+    if not (name := os.environ.get("DULY_SOAK_FILE")):
+        return
+    path = Path(name)
+    runs = json.loads(path.read_text()) if path.exists() else []
+    figures: dict[str, Any] = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "server": server,
+        "seconds": SECONDS,
+        "items": ITEMS,
+        "workers": WORKERS,
+        "seed": seed,
+        "kills": kills,
+        "handlers_begun": handled,
+        "items_at_the_end": stats.live,
+        "handled_twice_at_once": 0,
+    }
+    for counter in ("delivered", "recycled", "crashed", "released", "dead"):
+        figures[counter] = getattr(stats, counter)
+    path.write_text(json.dumps([*runs, figures], indent=1) + "\n")
+
+
 def test_an_overlap_is_found() -> None:
     first = {"what": "begin", "id": "a", "fence": 1, "pid": 7, "at": 1.0}
     second = {"what": "begin", "id": "a", "fence": 2, "pid": 8, "at": 2.0}
@@ -126,4 +152,4 @@ def test_a_hundred_items_stay_a_hundred(server: StartedServer, tmp_path: Path, q
         assert stats.recycled > 10 * ITEMS
         # Every delivery was repeated or lost with its process; a lost one is still leased, or was counted.
         assert stats.delivered == stats.recycled + stats.released + stats.crashed + stats.leased
-        print(f"{len(killed)} kills, {len(begun)} deliveries, {stats.crashed} crashes")  # noqa: T201
+        keep_figures("valkey", seed, stats, kills=len(killed), handled=len(begun))
