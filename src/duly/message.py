@@ -438,12 +438,17 @@ class AuditFault:
     """For a counter: its value, and the correct one."""
     meaning: str = field(default="", compare=False)
     """The effect on the message, in one sentence."""
-    mend: str = field(default="", compare=False)
+    fix: str = field(default="", compare=False)
     """The effect of a repair, in one sentence."""
 
     def __str__(self) -> str:
         detail = f" ({self.detail})" if self.detail else ""
-        return f"{self.id}: {self.what}{detail}. {self.meaning} {self.mend}".rstrip()
+        return f"{self.id}: {self.what}{detail}. {self.meaning} {self.fix}".rstrip()
+
+    @property
+    def mend(self) -> str:
+        """The former name of `fix`."""
+        return self.fix
 
 
 class Committed(list[Any]):

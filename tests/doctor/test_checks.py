@@ -477,14 +477,14 @@ def name_of(case: tuple[str, Facts, str, str, str]) -> str:
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_check_reports(case: tuple[str, Facts, str, str, str]) -> None:
-    name, facts, verdict, found, mend = case
+    name, facts, verdict, found, fix = case
 
     finding = CHECKS[name](facts)
 
     assert finding.name == name
     assert (finding.verdict, found in finding.found) == (verdict, True), finding
-    assert mend in finding.mend
-    assert bool(finding.mend) == (verdict != "ok"), "every verdict but ok has a fix"
+    assert fix in finding.fix
+    assert bool(finding.fix) == (verdict != "ok"), "every verdict but ok has a fix"
     assert finding.why.endswith(".")
 
 
@@ -499,4 +499,4 @@ def test_every_check_has_cases_for_ok_for_trouble_and_for_unknown() -> None:
 def test_an_embedded_server_keeps_its_settings_in_its_directory() -> None:
     facts = changed(settings={"timeout": "5"}, kind="embedded", place="/data/.duly")
 
-    assert "# and in /data/.duly/duly.conf" in CHECKS["idle-timeout"](facts).mend
+    assert "# and in /data/.duly/duly.conf" in CHECKS["idle-timeout"](facts).fix

@@ -165,7 +165,7 @@ def test_one_of_two_nodes_has_its_own_queues_and_no_others(kind: Kind) -> None:
 
         assert not report.ok
         assert "one of 2 nodes" in report.finding("cluster").found
-        assert "cluster-enabled no" in report.finding("cluster").mend
+        assert "cluster-enabled no" in report.finding("cluster").fix
         assert report.finding("slots").found.startswith("each of 1 ")
         with pytest.raises(ServerError):
             app.queue(there).send("x")

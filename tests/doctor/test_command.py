@@ -58,10 +58,10 @@ def test_json_has_the_same_findings(careless: Server) -> None:
         "verdict": "warn",
         "found": "after 5 s",
         "why": finding["why"],
-        "mend": finding["mend"],
+        "fix": finding["fix"],
     }
     assert finding["why"]
-    assert finding["mend"].startswith("CONFIG SET timeout 0\n")
+    assert finding["fix"].startswith("CONFIG SET timeout 0\n")
 
 
 def test_warnings_fail_only_when_that_is_asked_for() -> None:

@@ -92,7 +92,7 @@ CLUSTER_CASES = {
     "nodes-primary": ({"two": ConnectionError("refused")}, "nodes", "bad", "10.0.0.2:7000 cannot be", "announce"),
     "nodes-replica": ({"copy": ConnectionError("WRONGPASS")}, "nodes", "warn", "10.0.0.3:7000 cannot be", "users"),
     "copies-ok": ({}, "copies", "ok", "each primary has 1 replica: durable=1 survives", ""),
-    "copies-some": ({"copies": {ONE: 1, TWO: 2}}, "copies", "ok", "1 to 2 replicas: durable=2", ""),
+    "copies-some": ({"copies": {ONE: 1, TWO: 2}}, "copies", "ok", "1 to 2 replicas: durable=1 can be confirmed everywhere", ""),
     "copies-none": ({"copies": {ONE: 1, TWO: 0}}, "copies", "warn", "without a replica: 10.0.0.2:7000", "REPLICATE"),
     "coverage-ok": ({}, "full-coverage", "ok", "go on", ""),
     "coverage-one": (
@@ -159,7 +159,7 @@ def test_a_cluster(case: tuple[dict[str, Any], str, str, str, str]) -> None:
 
     assert (finding.verdict, finding.why != "") == (verdict, True), finding
     assert found in finding.found
-    assert mend in finding.mend
+    assert mend in finding.fix
 
 
 def view(number: int = 1, **values: Any) -> SentinelView:
@@ -193,7 +193,7 @@ def test_a_service(case: tuple[tuple[SentinelView, ...], dict[str, Any], str, st
 
     assert (finding.verdict, finding.why != "") == (verdict, True), finding
     assert found in finding.found
-    assert mend in finding.mend
+    assert mend in finding.fix
 
 
 def test_every_check_has_a_case() -> None:
@@ -257,7 +257,7 @@ class TestCluster:
             report = examined(cluster.url)
 
         assert verdicts(report) == {"full-coverage": "bad", "node-timeout": "warn", "eviction": "bad"}
-        assert str(node.node) in report.finding("full-coverage").mend
+        assert str(node.node) in report.finding("full-coverage").fix
         assert str(replica.node) in report.finding("eviction").found
 
     def test_a_user_that_a_replica_lacks_is_found(self, cluster: ClusterRig) -> None:

@@ -94,7 +94,7 @@ def test_planted_names_appear_in_commands_only_quoted(place: Place) -> None:
 
     finding = found(place)
 
-    assert [line for line in finding.mend.splitlines() if line.startswith("duly ")] == []
+    assert [line for line in finding.fix.splitlines() if line.startswith("duly ")] == []
     assert all(line.startswith(('DEL "duly:{', "DEL duly:{")) for line in finding.commands), finding.commands
     check_fixed(place, finding)
     assert client.exists(*PLANTED) == 0
@@ -110,7 +110,7 @@ def test_a_planted_position_is_in_no_command(place: Place) -> None:
     finding = found(place)
 
     assert finding.verdict == "warn"
-    assert "FLUSHALL" not in finding.mend
+    assert "FLUSHALL" not in finding.fix
 
 
 def test_a_queue_that_has_lost_its_meta_is_found_again_with_its_messages(place: Place) -> None:
@@ -124,7 +124,7 @@ def test_a_queue_that_has_lost_its_meta_is_found_again_with_its_messages(place: 
     finding = found(place)
 
     assert "has lost its meta" in finding.found
-    assert "duly audit orders --repair" in finding.mend
+    assert "duly audit orders --repair" in finding.fix
     check_fixed(place, finding)
     assert app.queues() == ["orders"]
     queue.audit(repair=True)
@@ -156,7 +156,7 @@ def test_a_group_that_its_stream_lost_continues_at_its_position(place: Place, lo
     finding = found(place)
 
     assert ("gone" if lost == "stream" else "does not know") in finding.found
-    assert "duly delete events/archive --yes" in finding.mend
+    assert "duly delete events/archive --yes" in finding.fix
     check_fixed(place, finding)
     assert [each.name for each in events.groups()] == ["archive"]
     (again,) = group.receive(wait=0)
@@ -180,9 +180,9 @@ def test_the_operator_chooses_the_position_of_a_group_that_never_read(
     finding = found(place)
 
     assert "does not know" in finding.found
-    assert "is unknown" in finding.mend
+    assert "is unknown" in finding.fix
     assert finding.commands == ()  # none that a program could run without a choice
-    (choice,) = re.findall(rf"^# (XGROUP CREATE .* {re.escape(position)} MKSTREAM)$", finding.mend, re.MULTILINE)
+    (choice,) = re.findall(rf"^# (XGROUP CREATE .* {re.escape(position)} MKSTREAM)$", finding.fix, re.MULTILINE)
     client.execute_command(*shlex.split(choice))  # type: ignore[no-untyped-call]
     events.publish("new")
     group.resume()

@@ -79,7 +79,7 @@ def test_a_silent_server_may_expect_tls() -> None:
         finding = unreachable(app._address, TimeoutError("timed out"))
 
     assert "does not answer" in finding.found
-    assert "rediss://" in finding.mend
+    assert "rediss://" in finding.fix
 
 
 def test_a_silent_server_may_not_use_tls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_a_silent_server_may_not_use_tls(monkeypatch: pytest.MonkeyPatch) -> Non
     with answering(stay_silent) as port:
         finding = only_finding(f"rediss://127.0.0.1:{port}/0")
 
-    assert "redis://" in finding.mend
+    assert "redis://" in finding.fix
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_a_server_that_disconnects_or_uses_another_protocol_may_differ_in_tls(
     with answering(talk) as port:
         finding = only_finding(f"{scheme}://127.0.0.1:{port}/0")
 
-    assert hint in finding.mend
+    assert hint in finding.fix
 
 
 def test_a_refused_connection_does_not_suggest_tls() -> None:
-    assert "rediss" not in only_finding("redis://127.0.0.1:1/0").mend
+    assert "rediss" not in only_finding("redis://127.0.0.1:1/0").fix

@@ -102,7 +102,7 @@ def test_a_user_of_other_keys_lacks_the_keys(server: Server) -> None:
 
     assert finding.verdict == "bad"
     assert "which needs ~duly:{*}:*" in finding.found
-    assert "duly acl --role" in finding.mend
+    assert "duly acl --role" in finding.fix
 
 
 @pytest.mark.parametrize("kind", ASKED, indirect=True)

@@ -35,7 +35,7 @@ def test_scripts_that_are_built_from_data_are_found_and_the_fix_works(kind: Kind
         assert before.verdict == "ok", before
         assert finding.verdict == "warn", finding
         assert ("evicted" in finding.found) == (kind in EVICTING)
-        assert "KEYS and ARGV" in finding.mend
+        assert "KEYS and ARGV" in finding.fix
         run(finding, server.url)
         assert examine(app).finding("script-cache").verdict == "ok"
         app.queue("orders").send("y")  # its script is not cached any more, and is sent again
@@ -58,7 +58,7 @@ def test_scripts_that_are_flushed_repeatedly_are_found_and_the_fix_works(kind: K
         assert few.verdict == "ok", few
         assert finding.verdict == "warn", finding
         assert "did not find their script in the cache" in finding.found
-        assert "SCRIPT FLUSH" in finding.mend
+        assert "SCRIPT FLUSH" in finding.fix
         run(finding, server.url)
         assert examine(app).finding("script-cache").verdict == "ok"
         assert queue.stats().ready == 20

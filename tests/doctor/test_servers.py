@@ -130,7 +130,7 @@ def test_a_replica_is_recognized_and_a_primary_without_a_file_endangers_it(kind:
         of_replica, of_primary = examined(replica.url), examined(primary.url)
 
         assert of_replica.finding("role").verdict == "bad"
-        assert f"duly doctor --url redis://127.0.0.1:{primary.port}" in of_replica.finding("role").mend
+        assert f"duly doctor --url redis://127.0.0.1:{primary.port}" in of_replica.finding("role").fix
         assert verdicts(of_primary)["restart"] == "bad"
         assert verdicts(of_primary)["replicas"] == "warn"
         check_fix(primary.url, "restart", "replicas")
@@ -221,7 +221,7 @@ def test_a_blocking_call_that_a_proxy_delays_is_found(valkey: Server) -> None:
         finding = examined(url).finding("blocking")
 
     assert finding.verdict == "warn", finding
-    assert "connect to the server directly" in finding.mend
+    assert "connect to the server directly" in finding.fix
 
 
 def test_a_blocking_call_that_a_proxy_cuts_short_is_found(valkey: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_a_blocking_call_that_a_proxy_cuts_short_is_found(valkey: Server, monkey
         finding = examined(url).finding("blocking")
 
     assert finding.verdict == "warn", finding
-    assert "connect to the server directly" in finding.mend
+    assert "connect to the server directly" in finding.fix
 
 
 def test_a_clock_that_differs_is_found(server_clock: ServerClock) -> None:
@@ -267,7 +267,7 @@ def test_settings_that_a_provider_hides_are_unknown(kind: Kind) -> None:
     unknown = {each.name: each for each in report.findings if each.verdict == "unknown"}
     assert {"fsync", "idle-timeout", "slow-log", "stalls", "compact-forms"} <= set(unknown)
     assert "does not offer CONFIG GET" in unknown["fsync"].found
-    assert "provider" in unknown["fsync"].mend
+    assert "provider" in unknown["fsync"].fix
     assert report.finding("eviction").verdict == "ok"  # INFO has it as well
 
 
@@ -279,7 +279,7 @@ def test_a_hidden_command_that_scripts_use_is_bad(hidden: str) -> None:
     finding = report.finding("commands")
     assert (finding.verdict, report.ok) == ("bad", False), report
     assert hidden in finding.found
-    assert "rename-command" in finding.mend
+    assert "rename-command" in finding.fix
 
 
 def test_hidden_commands_are_found_on_every_server(kind: Kind) -> None:
@@ -316,7 +316,7 @@ def test_big_keys_are_found(valkey: Server) -> None:
 
     assert finding.verdict == "warn"
     assert "duly:{orders}:msgs 33 MiB" in finding.found
-    assert "duly stats orders" in finding.mend
+    assert "duly stats orders" in finding.fix
 
 
 def test_an_examination_changes_nothing(kind: Kind) -> None:
@@ -346,4 +346,4 @@ def test_an_embedded_server_that_cannot_start_is_one_finding(tmp_path: object) -
     report = examined(f"embedded://{tmp_path}")
 
     assert [(each.name, each.verdict) for each in report.findings] == [("connection", "bad")]
-    assert "duly server status" in report.findings[0].mend
+    assert "duly server status" in report.findings[0].fix

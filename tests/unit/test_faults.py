@@ -67,9 +67,9 @@ def test_no_fault_is_there_twice() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.what)
 def test_a_fault_is_explained_in_sentences_and_on_the_page(fault: faults.Fault) -> None:
-    for text in (fault.meaning, fault.mend):
+    for text in (fault.meaning, fault.fix):
         assert re.fullmatch(r"[A-Z].*\.", text)
-    assert f"| `{fault.what}` | {fault.meaning} | {fault.mend} |" in PAGE
+    assert f"| `{fault.what}` | {fault.meaning} | {fault.fix} |" in PAGE
     assert f"| `{fault.what}` | " in CHINESE_PAGE
 
 

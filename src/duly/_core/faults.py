@@ -18,7 +18,7 @@ class Fault(NamedTuple):
     what: str
     """The text that the scripts return; `*` stands for a variable part."""
     meaning: str
-    mend: str
+    fix: str
 
 
 WRONG_BYTES: Final = "counts wrong bytes"
@@ -364,7 +364,7 @@ def fault_of(what: str) -> Fault:
 def explained(id_: str, what: str, detail: str = "") -> AuditFault:
     """Return a fault with its meaning and what a repair does."""
     fault = fault_of(what)
-    return AuditFault(id_, what, detail, fault.meaning, fault.mend)
+    return AuditFault(id_, what, detail, fault.meaning, fault.fix)
 
 
 def without_repeats(found: Iterable[AuditFault]) -> list[AuditFault]:

@@ -31,7 +31,7 @@ def doctor(session: Session, strict: Strict = False) -> None:
     report = examine(session.app)
     if session.as_json:
         findings = [
-            {"name": each.name, "verdict": each.verdict, "found": each.found, "why": each.why, "mend": each.mend}
+            {"name": each.name, "verdict": each.verdict, "found": each.found, "why": each.why, "fix": each.fix}
             for each in report.findings
         ]
         session.show({"ok": report.ok, "server": report.server, "findings": findings})
@@ -58,7 +58,7 @@ def _print(session: Session, report: Report) -> None:
     if unknown:
         console.print()
         console.print("unknown; to find out:")
-        for line in dict.fromkeys(line for each in unknown for line in each.mend.splitlines()):
+        for line in dict.fromkeys(line for each in unknown for line in each.fix.splitlines()):
             console.print(Padding(Text(visible(line)), (0, 0, 0, 4), expand=False))
     console.print()
     console.print(_closing(report))
@@ -70,7 +70,7 @@ def _print_trouble(session: Session, finding: Finding) -> None:
     console.print()
     console.print(Text.assemble((finding.verdict, _COLOURS[finding.verdict]), f" {finding.name}"))
     console.print(Padding(Text(visible(finding.why)), (0, 0, 0, 4), expand=False))
-    for line in finding.mend.splitlines():
+    for line in finding.fix.splitlines():
         style = "dim" if line.startswith("#") else "bold"
         console.print(Text(f"    {visible(line)}", style=style), soft_wrap=True)
 

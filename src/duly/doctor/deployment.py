@@ -201,8 +201,14 @@ def _copies(deployment: Deployment) -> Finding:
             "# add a node as a replica: REPLICAOF on it, or on a cluster CLUSTER REPLICATE with the id of the primary",
         )
     least, most = min(deployment.copies.values()), max(deployment.copies.values())
-    each = _counted(least, "replica", "replicas") if least == most else f"{least} to {most} replicas"
-    return COPIES.ok(f"each primary has {each}: durable={most} survives a fail-over to any of them")
+    if least == most:
+        each = _counted(least, "replica", "replicas")
+        return COPIES.ok(f"each primary has {each}: durable={most} survives a fail-over to any of them")
+    fewest = listed([str(node) for node, count in deployment.copies.items() if count == least])
+    return COPIES.ok(
+        f"{least} to {most} replicas: durable={least} can be confirmed everywhere, but survives every fail-over only "
+        f"at {fewest}. For the others, use durable=n with their number of replicas"
+    )
 
 
 def _versions(deployment: Deployment) -> Finding | None:

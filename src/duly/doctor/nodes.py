@@ -72,7 +72,7 @@ def merged(findings: Mapping[Node, Finding]) -> Finding:
     for node, each in findings.items():
         if each.verdict == worst:
             nodes_of.setdefault(each.found, []).append(str(node))
-            fixes.setdefault(each.mend, []).append(str(node))
+            fixes.setdefault(each.fix, []).append(str(node))
     found = "; ".join(f"{', '.join(nodes)}: {text}" for text, nodes in nodes_of.items())
-    mend = "\n".join(f"# on {', '.join(nodes)}:\n{fix}" for fix, nodes in fixes.items() if fix)
-    return replace(first, verdict=worst, found=found, mend=mend)
+    fix = "\n".join(f"# on {', '.join(nodes)}:\n{lines}" for lines, nodes in fixes.items() if lines)
+    return replace(first, verdict=worst, found=found, fix=fix)

@@ -19,13 +19,18 @@ class Finding:
     verdict: Verdict
     found: str
     why: str = ""
-    mend: str = ""
+    fix: str = ""
     """How to fix it: server commands, one per line. Lines with `duly` are for a shell, lines with `#` are comments."""
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The server commands of `mend`, in the syntax of redis-cli."""
-        return tuple(line for line in self.mend.splitlines() if not line.startswith(("#", "duly ")))
+        """The server commands of `fix`, in the syntax of redis-cli."""
+        return tuple(line for line in self.fix.splitlines() if not line.startswith(("#", "duly ")))
+
+    @property
+    def mend(self) -> str:
+        """The former name of `fix`."""
+        return self.fix
 
 
 @dataclass(frozen=True)

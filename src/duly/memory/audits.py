@@ -44,8 +44,8 @@ def audit(queue: QueueState, args: list[bytes]) -> list[Any]:
     """Check one key of the queue, in one step."""
     repair, source = args[1] == b"1", args[2].decode()
     reply = _step(queue, source, repair=repair)
-    if repair and (mended := len(reply[5:]) // 2):
-        queue.count("repairs", mended)
+    if repair and (repaired := len(reply[5:]) // 2):
+        queue.count("repairs", repaired)
     return reply
 
 

@@ -94,7 +94,7 @@ def check_repair(h: Healthy, damage: Damage, wanted: str, server: ServerPlace) -
     assert (found.ok, mended.ok, again.explanation) == (False, False, ())
     for audit in (found, mended):
         assert any(wanted in line for line in audit.explanation), audit
-        assert all(fault.meaning and fault.mend for fault in audit.faults)
+        assert all(fault.meaning and fault.fix for fault in audit.faults)
     due = drained(h.inbox)
     early = NOT_BEFORE_TIME.intersection(due)
     server.advance(LATER + 1)

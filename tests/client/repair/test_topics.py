@@ -270,7 +270,7 @@ def check_found(found: Audit, mended: Audit, after: Audit, wanted: str) -> None:
     assert (found.ok, mended.ok, after.explanation) == (False, False, ())
     for audit in (found, mended):
         assert any(wanted in line for line in audit.explanation), audit
-        assert all(fault.meaning and fault.mend for fault in audit.faults)
+        assert all(fault.meaning and fault.fix for fault in audit.faults)
 
 
 def check_that_every_group_is_given(h: HealthyTopic, server: ServerPlace, but: str = "") -> None:

@@ -125,8 +125,10 @@ RESTART: Final = Subject(
     "restart", "A primary without data on disk restarts empty, and its replicas copy the empty data set."
 )
 
-LAG: Final = 10
-"""Seconds."""
+BEHIND_AFTER: Final = 10
+"""Seconds without a report of a replica after which it counts as behind."""
+LONGEST_LAG: Final = 2
+"""Seconds for `min-replicas-max-lag`: an isolated primary accepts writes for so long, and they may be lost."""
 
 
 def role(facts: Facts) -> Finding:
@@ -171,7 +173,7 @@ def _followed(facts: Facts, info: Mapping[str, str], count: int, least: str | Mi
     if number(least) < 1:
         return REPLICAS.warn(
             f"{count}, but the primary accepts writes without them",
-            setting_fix(facts, ("min-replicas-to-write", "1"), ("min-replicas-max-lag", str(LAG)))
+            setting_fix(facts, ("min-replicas-to-write", "1"), ("min-replicas-max-lag", str(LONGEST_LAG)))
             + ("\n# the price with one replica: writes stop while it is away" if count == 1 else ""),
         )
     return REPLICAS.ok(f"{count}, of which {least} must keep up")
@@ -199,7 +201,7 @@ def restart(facts: Facts) -> Finding:
 
 def _behind(info: Mapping[str, str]) -> int:
     rows = [value for name, value in info.items() if re.fullmatch(r"slave\d+", name)]
-    return sum(each.get("state") != "online" or number(each.get("lag")) > LAG for each in map(fields, rows))
+    return sum(each.get("state") != "online" or number(each.get("lag")) > BEHIND_AFTER for each in map(fields, rows))
 
 
 # Memory

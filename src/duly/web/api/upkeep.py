@@ -37,7 +37,7 @@ def _audited(found: Audit) -> responses.Audited:
 
 async def _examine(call: ApiCall) -> responses.Examined:
     report: Report = await call.run_while_connected(asyncio.to_thread(examine, call.site.app))
-    findings = [responses.Finding(each.name, each.verdict, each.found, each.why, each.mend) for each in report.findings]
+    findings = [responses.Finding(each.name, each.verdict, each.found, each.why, each.fix) for each in report.findings]
     return responses.Examined(report.ok, report.server, findings)
 
 
