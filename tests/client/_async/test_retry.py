@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from duly import AsyncDelivery, AsyncDuly, AsyncQueue, Message, Retry, UsageError
+from duly import AsyncDelivery, AsyncDuly, AsyncQueue, Message, Retry, Send, UsageError
 from tests.client._async.given import check_accounts, given_leased, seen, take, take_one
 from tests.client.place import Place
 
@@ -79,6 +79,24 @@ async def test_a_policy_of_one_message_is_not_that_of_another(app: AsyncDuly, qu
 
     assert (await seen(queue, fragile.id)).state == "dead"
     assert (await seen(queue, common.id)).state == "delayed"
+
+
+async def test_options_of_one_message_reach_no_other_of_the_same_call(
+    app: AsyncDuly, queue_name: str, clock: Place
+) -> None:
+    """003-6: messages of one call, one claim and one settle have their own retries and ttl."""
+    queue = app.queue(queue_name, retry=Retry(delays=[5]))
+    options: list[dict[str, Any]] = [{}, {"retry": Retry(attempts=1)}, {"ttl": 3}, {}, {"retry": Retry(delays=[50])}]
+    sent = await queue.send_many([Send(n, **each) for n, each in enumerate(options)])
+    for delivery in await queue.receive(10, wait=0):
+        await delivery.retry()
+    clock.advance(6)
+
+    assert [delivery.body for delivery in await take(queue)] == [0, 3]
+    messages = [await queue.get(id_) for id_ in sent]
+    states = [None if message is None else message.state for message in messages]
+    assert states == ["leased", "dead", None, "leased", "delayed"]
+    assert (await queue.stats()).expired == 1
 
 
 async def test_the_policy_is_that_of_the_consumer(app: AsyncDuly, queue_name: str) -> None:

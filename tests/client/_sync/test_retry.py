@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from duly import Delivery, Duly, Message, Queue, Retry, UsageError
+from duly import Delivery, Duly, Message, Queue, Retry, Send, UsageError
 from tests.client._sync.given import check_accounts, given_leased, seen, take, take_one
 from tests.client.place import Place
 
@@ -80,6 +80,22 @@ def test_a_policy_of_one_message_is_not_that_of_another(app: Duly, queue_name: s
 
     assert (seen(queue, fragile.id)).state == "dead"
     assert (seen(queue, common.id)).state == "delayed"
+
+
+def test_options_of_one_message_reach_no_other_of_the_same_call(app: Duly, queue_name: str, clock: Place) -> None:
+    """003-6: messages of one call, one claim and one settle have their own retries and ttl."""
+    queue = app.queue(queue_name, retry=Retry(delays=[5]))
+    options: list[dict[str, Any]] = [{}, {"retry": Retry(attempts=1)}, {"ttl": 3}, {}, {"retry": Retry(delays=[50])}]
+    sent = queue.send_many([Send(n, **each) for n, each in enumerate(options)])
+    for delivery in queue.receive(10, wait=0):
+        delivery.retry()
+    clock.advance(6)
+
+    assert [delivery.body for delivery in take(queue)] == [0, 3]
+    messages = [queue.get(id_) for id_ in sent]
+    states = [None if message is None else message.state for message in messages]
+    assert states == ["leased", "dead", None, "leased", "delayed"]
+    assert (queue.stats()).expired == 1
 
 
 def test_the_policy_is_that_of_the_consumer(app: Duly, queue_name: str) -> None:
