@@ -149,6 +149,16 @@ def test_a_claim_behind_a_block_ends_no_lease_and_reports_that_another_claim_sho
     assert [each.id for each in queue.claim(then="stay").reclaimed] == ["a"]
 
 
+def test_a_claim_of_no_message_reclaims_leases_and_wakes_a_consumer(queue: Queue, clock: ServerClock) -> None:
+    queue.hold("a", lease=1)
+    clock.freeze(NOW + 10 * SECOND)
+    queue.wire.run("DEL", queue.keys.key("wake"))
+    claimed = queue.claim(0, then="leave")
+    after = queue.dump()
+    assert ([each.id for each in claimed.reclaimed], ids_of(claimed), after.wake) == (["a"], [], 1)
+    assert (set(after.waiting[0]), after.leased) == ({"a"}, {})
+
+
 def test_a_claim_of_no_message_takes_none_and_passes_the_token_on(queue: Queue) -> None:
     assert (queue.claim(0, then="pass").next_in, queue.dump().wake) == (None, 0)
     queue.send("a", delay=5)

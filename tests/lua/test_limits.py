@@ -161,6 +161,17 @@ def test_no_interval_has_more_than_its_share_and_its_arrears(make_queue: Any, cl
             assert total <= 1 + (TOLERANCE + at - start) / interval
 
 
+@pytest.mark.parametrize("options", [{"rate": "1/m"}, {"max_in_flight": 1}])
+def test_a_claim_of_no_message_keeps_the_mark_of_a_limit(make_queue: Any, options: dict[str, Any]) -> None:
+    queue: Queue = make_queue(**options)
+    queue.send("a", "b")
+    assert queue.claim().is_limited
+    mark = limited(queue)
+    assert mark is not None
+    make_queue().claim(0, then="leave")
+    assert limited(queue) == mark
+
+
 @pytest.mark.parametrize("rate", ["1/m", "3/s", "10/s", "100/s", "1000/s", "1000000/s"])
 @pytest.mark.parametrize("idle", [0, 3600 * SECOND])
 def test_the_first_of_many_comes_alone(make_queue: Any, clock: ServerClock, rate: str, idle: int) -> None:

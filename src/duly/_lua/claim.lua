@@ -15,7 +15,7 @@ KEYS     call, msgs, leased, leases, counts, why, expires, dead, dedup, dedup_en
 ARGV     sequence     text
          late_after   number  time of the server, in microseconds, after which no lease is reclaimed; -1: none
          digits       text
-         limit        number  messages at the most; 0: withdraws a call that may have been carried out
+         limit        number  messages at the most; 0: leases none, and withdraws a call that may have been carried out
          lease_us     number  microseconds
          crash_limit  number  lost leases after which a message is dead
          consumer     text    name of the holder
@@ -205,7 +205,7 @@ local stays_limited
 if limits then
   claim.free_at, stays_limited = limit_state(claim, limits, in_use)
 end
-if was_limited and not stays_limited then
+if was_limited and not stays_limited and limit > 0 then
   redis.call('HDEL', META, 'limited')
 end
 local schedules = {}

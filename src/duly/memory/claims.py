@@ -259,7 +259,8 @@ class Round:
         is_at_limit = count == self._room.allowed < self._terms.limit
         is_left = (is_at_limit or self._was_kept_by_rate) and self._is_any_due()
         self._is_limited = is_left and is_at_limit
-        queue.limited = None
+        if self._terms.limit:
+            queue.limited = None
         if self._is_limited:
             free_at = ceil(tat + max(GRAIN_US - interval, 0))
             queue.limited = UNTIL_A_LEASE_ENDS if self._room.needs_lease_to_end else free_at
