@@ -128,7 +128,7 @@ RESTART: Final = Subject(
 BEHIND_AFTER: Final = 10
 """Seconds without a report of a replica after which it counts as behind."""
 LONGEST_LAG: Final = 2
-"""Seconds for `min-replicas-max-lag`: an isolated primary accepts writes for at most this time, and they may be lost."""
+"""Seconds for `min-replicas-max-lag`. An isolated primary accepts writes for that time, and they may be lost."""
 
 
 def role(facts: Facts) -> Finding:
