@@ -51,7 +51,7 @@ def process(directory: Path, arguments: Sequence[str]) -> Iterator[tuple[WarmPop
 @asynccontextmanager
 async def monitored(app: duly.AsyncDuly, *names: str) -> AsyncIterator[Monitor]:
     """Run a monitor in this event loop. It begins a round every 20 ms."""
-    monitor = Monitor(app, names, period=0.02)
+    monitor = Monitor(app, names or None, period=0.02)
     running = asyncio.create_task(monitor.run())
     try:
         yield monitor
@@ -150,6 +150,27 @@ class TestRounds:
         async with monitored(app, queue_name):
             for group in groups:
                 await shows(group, ready=1, crashed=1)
+
+    async def test_without_names_it_serves_all_queues_and_groups_of_its_namespace(
+        self, backend: str, queue_name: str
+    ) -> None:
+        async with duly.AsyncDuly(backend, namespace=queue_name) as app:
+            queue, group = app.queue("orders"), app.topic("events").group("archive")
+            await group.seek("beginning")
+            await queue.send("a")
+            await app.topic("events").publish("b")
+            for each in (queue, group):
+                assert len(await each.receive(1, wait=5, lease=0.05)) == 1
+
+            async with monitored(app) as monitor:
+                await shows(queue, ready=1, crashed=1)
+                await shows(group, ready=1, crashed=1)
+                vitals = monitor.vitals()
+
+            assert ([each.name for each in vitals.queues], vitals.trouble) == (["events/archive", "orders"], None)
+            assert monitor.vitals().trouble == "the monitor is stopping"
+            await app.topic("events").delete()
+            await queue.delete()
 
     async def test_schedules_are_fired_and_expired_messages_removed(self, app: duly.AsyncDuly, queue_name: str) -> None:
         queue = app.queue(queue_name)

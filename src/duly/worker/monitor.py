@@ -9,7 +9,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from duly._async.app import AsyncDuly
@@ -37,8 +37,8 @@ _LOG: Final = logging.getLogger("duly.worker")
 
 _PERIOD: Final = 5.0
 """Seconds from one round over all queues to the next."""
-_SHARE: Final = 0.1
-"""The largest share of the time that rounds may take: with very many queues, they are less frequent."""
+_REST: Final = 0.005
+"""Seconds per queue from one round to the next: with more than a thousand queues, rounds are less frequent."""
 _LIST_EVERY: Final = 60.0
 """Seconds between two searches for new queues: a search scans the names of all keys."""
 _TIDY_EVERY: Final = 60.0
@@ -63,6 +63,8 @@ class Monitor:
         self._tidy_at: dict[str, float] = {}
         self._recovered_at: dict[str, float] = {}
         """When the last call for each queue or group succeeded, by the monotonic clock."""
+        self._has_listed = False
+        self._has_recovered = False
 
     async def run(self) -> None:
         """Work until a signal or `stop` ends it. Raises ServerError if the server refuses its user from the start."""
@@ -99,6 +101,8 @@ class Monitor:
     def _trouble(self) -> str | None:
         if self._is_stopping.is_set():
             return "the monitor is stopping"
+        if not self._has_listed:
+            return "the monitor is starting"
         inboxes = list(self._inboxes.values())
         if inboxes and all(self._link.is_down_at(inbox._keys) for inbox in inboxes):
             return f"{self._app._address.shown} does not answer"
@@ -118,8 +122,7 @@ class Monitor:
                 self._tidy_at[name] = began + _TIDY_EVERY
                 await self._begin(self._keys_of(name), self._tidy, name)
             self._lanes.raise_error()
-            took = time.monotonic() - began
-            await asyncio.sleep(max(self._period - took, took / _SHARE))
+            await asyncio.sleep(max(self._period, len(self._inboxes) * _REST))
 
     async def _begin(self, keys: QueueKeys, chore: Any, name: str) -> None:
         """Carry out a chore. On a cluster, the node of the keys does it after its other chores, and this returns."""
@@ -134,11 +137,13 @@ class Monitor:
         except DulyError as error:
             self._note_failure(name, error)
         else:
-            self._recovered_at[name] = time.monotonic()
+            self._has_recovered = True
+            if name in self._inboxes:
+                self._recovered_at[name] = time.monotonic()
 
     def _note_failure(self, name: str | None, error: DulyError) -> None:
         """Log an error, and go on. An error of the first call ends the monitor if its user may not do that."""
-        if not self._recovered_at and is_refusal(error):
+        if not self._has_recovered and is_refusal(error):
             raise error
         about: dict[str, Any] = {} if name is None else {"queue": name}
         event(_LOG, logging.WARNING, "monitor.failed", **about, error=str(error))
@@ -148,32 +153,52 @@ class Monitor:
     async def _list(self) -> None:
         """Find the queues and groups to serve. Those on nodes that do not answer stay as they are."""
         try:
-            names = self._names
-            if names is None:
-                survey = await survey_nodes(self._async_app)
-                queues, topics = await survey.queues(), await survey.topics()
-            else:
-                queues = [name for name in names if "/" not in name]
-                topics = list(dict.fromkeys(name.partition("/")[0] for name in names))
+            queues, topics, is_complete = await self._named_or_all()
             found: dict[str, AsyncInbox[Any]] = {name: self._async_app.queue(name, **_KEEPS_ALL) for name in queues}
             for name in topics:
-                found |= {group.label: group async for group in self._groups_of(name)}
+                found |= {group.label: group for group in await self._groups_of(name)}
         except Unavailable:  # the link has logged it
             return
         except ServerError as error:
             self._note_failure(None, error)
             return
-        self._inboxes |= found
-        now = time.monotonic()
-        for name in [*self._inboxes, *(f"{name}/" for name in self._topics)]:
-            self._tidy_at.setdefault(name, now + random.uniform(0, _TIDY_EVERY))  # noqa: S311
+        self._inboxes = found if is_complete else self._inboxes | found
+        self._topics = {name: topic for name, topic in self._topics.items() if not is_complete or name in topics}
+        self._recovered_at = {name: at for name, at in self._recovered_at.items() if name in self._inboxes}
+        now, tidied = time.monotonic(), [*self._inboxes, *(f"{name}/" for name in self._topics)]
+        self._tidy_at = {
+            name: self._tidy_at.get(name, now + random.uniform(0, _TIDY_EVERY))  # noqa: S311
+            for name in tidied
+        }
+        self._has_listed = True
 
-    async def _groups_of(self, name: str) -> AsyncIterator[AsyncGroup]:
+    async def _named_or_all(self) -> tuple[Sequence[str], Sequence[str], bool]:
+        """Return the names of queues and of topics, and whether every node has answered."""
+        if self._names is not None:
+            queues = [name for name in self._names if "/" not in name]
+            return queues, list(dict.fromkeys(name.partition("/")[0] for name in self._names)), True
+        survey = await survey_nodes(self._async_app)
+        queues, topics = await survey.queues(), await survey.topics()
+        return queues, topics, not survey.away
+
+    async def _groups_of(self, name: str) -> list[AsyncGroup]:
+        """Return the groups of a topic to serve: those that are named, or all."""
         topic = self._async_app.topic(name, keep=Keep(), lease=MAX_DELAY, **_KEEPS_ALL)
-        for group in await topic._group_names():
+        if self._names is None or name in self._names:
+            names = await self._group_names(topic)
+        else:
+            names = [group for of, _, group in (each.partition("/") for each in self._names) if of == name]
+        if names:
             self._topics[name] = topic
-            if self._names is None or name in self._names or f"{name}/{group}" in self._names:
-                yield topic.group(group)
+        return [topic.group(each) for each in names]
+
+    async def _group_names(self, topic: AsyncTopic[Any]) -> list[str]:
+        try:
+            return await topic._group_names()
+        except ServerError as error:
+            if self._names is None or not is_refusal(error):
+                raise
+            return []  # the role of consumers may not list groups, and the name may be that of a queue
 
     def _keys_of(self, name: str) -> QueueKeys:
         return self._topics[name[:-1]]._keys if name.endswith("/") else self._inboxes[name]._keys
@@ -182,7 +207,9 @@ class Monitor:
 
     async def _recover(self, name: str) -> None:
         """Reclaim expired leases, in bounded steps. A claim with limit 0 leases nothing."""
-        inbox = self._inboxes[name]
+        inbox = self._inboxes.get(name)
+        if inbox is None:  # it was deleted while this waited for its node
+            return
         for _ in range(_STEPS):
             claimed = await self._link.run_claim(inbox._claim(limit=0, lease=inbox._lease, then="leave"))
             log_reclaimed(name, claimed.reclaimed)
@@ -195,12 +222,11 @@ class Monitor:
         """Remove expired messages and records, in bounded steps."""
         call = self._tidy_call(name)
         for _ in range(_STEPS):
-            if not await self._link.run_on(call):
+            if call is None or not await self._link.run_on(call):
                 return
 
-    def _tidy_call(self, name: str) -> Call[bool]:
+    def _tidy_call(self, name: str) -> Call[bool] | None:
+        topic, inbox = self._topics.get(name.removesuffix("/")), self._inboxes.get(name)
         if name.endswith("/"):
-            topic = self._topics[name[:-1]]
-            return topic_ops.tidy(topic._keys, topic.options.keep)
-        inbox = self._inboxes[name]
-        return ops.tidy(inbox._keys, inbox.options)
+            return None if topic is None else topic_ops.tidy(topic._keys, topic.options.keep)
+        return None if inbox is None else ops.tidy(inbox._keys, inbox.options)
