@@ -184,10 +184,9 @@ class Monitor:
     async def _groups_of(self, name: str) -> list[AsyncGroup]:
         """Return the groups of a topic to serve: those that are named, or all."""
         topic = self._async_app.topic(name, keep=Keep(), lease=MAX_DELAY, **_KEEPS_ALL)
+        names = [each.partition("/")[2] for each in self._names or () if each.startswith(f"{name}/")]
         if self._names is None or name in self._names:
-            names = await self._group_names(topic)
-        else:
-            names = [group for of, _, group in (each.partition("/") for each in self._names) if of == name]
+            names = list(dict.fromkeys([*names, *await self._group_names(topic)]))
         if names:
             self._topics[name] = topic
         return [topic.group(each) for each in names]
