@@ -1,4 +1,4 @@
-"""A monitor as the user of a role: a consumer may recover what is named, and only an admin all there is."""
+"""A monitor as the user of a role: a consumer may recover named queues and groups, and an admin all of them."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ async def test_a_consumer_recovers_the_queues_and_groups_that_are_named(new_user
         await running
 
 
-async def test_a_user_who_may_not_recover_ends_the_monitor(new_user: NewUser, queue_name: str) -> None:
+async def test_a_user_without_the_permission_ends_the_monitor(new_user: NewUser, queue_name: str) -> None:
     async with duly.AsyncDuly(new_user("observer")) as app:
         with pytest.raises(duly.ServerError):
             await Monitor(app, [queue_name]).run()
