@@ -27,8 +27,8 @@ from duly._sync.app import Duly
 from duly.errors import DulyError, ServerError, Unavailable
 from duly.options import MAX_COUNT, MAX_DELAY, Keep
 from duly.worker import signals
-from duly.worker.lanes import Lanes
 from duly.worker.logs import event
+from duly.worker.node_work import NodeWork
 from duly.worker.refusals import is_refusal
 from duly.worker.vitals import QueueVitals, Vitals
 from duly.worker.worker_apps import open_apps
@@ -71,7 +71,7 @@ class Monitor:
         loop = asyncio.get_running_loop()
         self._async_app, sync_app = open_apps(self._app)
         self._link: Any = self._async_app._link
-        self._lanes = Lanes(is_spread=bool(self._link.is_spread), on_end=lambda: None)
+        self._node_work = NodeWork(is_spread=bool(self._link.is_spread), on_end=lambda: None)
         work = loop.create_task(self._work())
         stop = loop.create_task(self._is_stopping.wait())
         try:
@@ -82,7 +82,7 @@ class Monitor:
         finally:
             work.cancel()
             stop.cancel()
-            self._lanes.cancel()
+            self._node_work.cancel()
             await asyncio.wait([work, stop])
             await self._async_app.aclose()
             sync_app.close()
@@ -121,12 +121,12 @@ class Monitor:
             for name in [name for name, due in self._tidy_at.items() if due <= began]:
                 self._tidy_at[name] = began + _TIDY_EVERY
                 await self._begin(self._keys_of(name), self._tidy, name)
-            self._lanes.raise_error()
+            self._node_work.raise_error()
             await asyncio.sleep(max(self._period, len(self._inboxes) * _REST))
 
     async def _begin(self, keys: QueueKeys, chore: Any, name: str) -> None:
         """Carry out a chore. On a cluster, the node of the keys does it after its other chores, and this returns."""
-        await self._lanes.run(self._link.node_of(keys), self._attempt, (chore, name))
+        await self._node_work.run(self._link.node_of(keys), self._attempt, (chore, name))
 
     async def _attempt(self, chore_and_name: tuple[Any, str]) -> None:
         chore, name = chore_and_name
