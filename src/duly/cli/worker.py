@@ -154,7 +154,7 @@ def worker(
         _monitor(queues, url, namespace or "duly", place)
         return
     if target is None:
-        raise UsageError("name the app, as package.module:name. Example: duly worker shop.jobs:app --processes 4")
+        raise UsageError("Missing argument 'TARGET'. Example: duly worker shop.jobs:app --processes 4")
     if namespace is not None:
         raise UsageError("--namespace is for --only-recover: the namespace of handlers is the app's")
     options = WorkerOptions(queues, concurrency, values.duration(grace, "--grace"))
