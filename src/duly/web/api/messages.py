@@ -66,7 +66,7 @@ async def _list(call: ApiCall) -> responses.MessagesShown:
 
 
 async def _search(call: ApiCall) -> responses.MessagesShown:
-    found = await search(call.site.names, call.query.id, call.query.after)
+    found = await search(call.site.names, call.path_param("id"), call.query.after)
     messages = [responses.message_response(each, with_payload=call.sees_payloads) for each in found.hits]
     return responses.MessagesShown(messages, found.next)
 
@@ -171,7 +171,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     ),
     Operation(
         method="GET",
-        path="/search",
+        path="/search/{id}",
         name="search",
         summary="Return the messages with an id, of all queues and groups. Over many queues, it takes several calls.",
         needs="viewer",

@@ -52,9 +52,8 @@ class MessagePage(Given):
 
 
 class SearchFor(Given):
-    """The id to search for, and `next` of the search before."""
+    """Where to continue: `next` of the search before."""
 
-    id: str
     after: str | None = None
 
 
