@@ -37,7 +37,7 @@ from duly._core.results import packed_result
 from duly._core.results import refusal_of as result_problem
 from duly._core.settles import Row, Step, acked, alike, deferred, extended, recycled, rejected, released, retried
 from duly._core.states import LIVE, STATES, State
-from duly._core.task_calls import TaskCall, task_call
+from duly._core.task_calls import task_call
 from duly._core.topic_ops import GroupRow
 from duly._core.topology import Away
 from duly._core.views import NUMBERS
@@ -67,7 +67,6 @@ __all__ = [
     "Several",
     "State",
     "Step",
-    "TaskCall",
     "acked",
     "alike",
     "before_leaving",

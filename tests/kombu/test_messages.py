@@ -390,3 +390,29 @@ def test_threads_and_descriptors_end_with_the_connection(connect: Connect) -> No
 
     wait_until(lambda: not threads(), "the threads have ended", threads)
     wait_until(lambda: descriptors() <= before, "the descriptors are closed", descriptors)
+
+
+def test_a_consumer_that_starts_while_the_last_one_ends_is_not_overlooked(
+    connection: kombu.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duly.kombu.fetcher._ROUND", 600)
+    publish(connection, QUEUE, "waiting")
+    leaves, goes_on = threading.Event(), threading.Event()
+    several = connection.transport.fetcher._several
+    leave = several.leave
+
+    def leave_slowly() -> None:
+        leave()
+        leaves.set()
+        goes_on.wait(60)
+
+    monkeypatch.setattr(several, "leave", leave_slowly)
+    with kombu.Consumer(connection, [kombu.Queue("other", routing_key="other")], on_message=print):
+        pass
+    assert leaves.wait(60)
+    found: list[kombu.Message] = []
+    with kombu.Consumer(connection, [QUEUE], on_message=found.append):
+        goes_on.set()
+        connection.drain_events(timeout=20)
+
+    assert [message.payload for message in found] == ["waiting"]

@@ -184,7 +184,7 @@ class Fetcher:
             self._is_claiming = bool(wanted)
         if not wanted:
             self._several.leave()
-            self._pause(_HELD_BACK_PAUSE if is_held_back else _ROUND)
+            self._wait_for_room(_HELD_BACK_PAUSE if is_held_back else _ROUND)
             return
         limits = {consumed.queue: limit for consumed, (_, limit) in wanted.items() if consumed.queue is not None}
         found: list[duly.Delivery[Any]] = []
@@ -220,6 +220,12 @@ class Fetcher:
                     names.add(consumed.queue.name)  # of two channels with the same queue, one fetches
                     wanted[consumed] = mailbox, min(room, _MOST)
         return wanted, is_held_back
+
+    def _wait_for_room(self, seconds: float) -> None:
+        """Wait until there is a queue to fetch from. That may have happened since the last check."""
+        with self.changed:
+            if not (self._is_stopping or self._unsettled or self._wanted()[0]):
+                self.changed.wait(seconds)
 
     def _pause(self, seconds: float) -> None:
         with self.changed:
