@@ -133,6 +133,8 @@ class Process:
         self._messages = job["messages"]
         self._log = directory / "log"
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        if party.adapter == "duly" and "DULY_BENCH_SRC" in os.environ:  # another version of Duly
+            environment["PYTHONPATH"] = os.environ["DULY_BENCH_SRC"]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [party.python, "-W", "ignore", "-m", "benchmarks.peers.party", json.dumps(job)],
