@@ -56,6 +56,7 @@ test-all: setup servers ## Run the whole matrix of servers, users, mutants and P
 
 test-foreign: setup servers ## Run the tests of kombu and Celery, from the package index, against Duly: half an hour (estimated)
 	PYTHONPATH=. $(BIN)/python tools/test_foreign.py $(SUITES)
+	PYTHONPATH=. $(BIN)/python tools/test_foreign_dramatiq.py
 
 SOAK_SECONDS ?= 3600
 soak: setup servers ## Run random histories and the recirculation of messages for hours

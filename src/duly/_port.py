@@ -1,16 +1,16 @@
 """The internal port: all private code of Duly that its adapters use, and all private attributes for `duly.testing`.
 
-The adapters are `duly.web`, `duly.kombu`, `duly.celery` and `duly.importing`. They use public names of Duly, and this
-module. They import no other private module and read no private attribute, which `tests/unit/test_port.py` checks.
-`duly.testing` has its own worker and imports parts of one, but reads no private attribute either. So the client can
-change as long as these functions keep their meaning. An operation that an adapter needs and the public API does not
-have belongs here.
+The adapters are `duly.web`, `duly.kombu`, `duly.celery`, `duly.dramatiq`, `duly.taskiq` and `duly.importing`. They use
+public names of Duly, and this module. They import no other private module and read no private attribute, which
+`tests/unit/test_port.py` checks. `duly.testing` has its own worker and imports parts of one, but reads no private
+attribute either. So the client can change as long as these functions keep their meaning. An operation that an adapter
+needs and the public API does not have belongs here.
 
 The functions take public objects: an app, a queue, a group, a topic or a delivery. The imported names are pure
 vocabulary of `duly._core`: states, counters, units, rates, and the steps that settle deliveries.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Final
@@ -25,7 +25,7 @@ from duly._async.topic import AsyncTopic
 from duly._core import codec, ops, publishing, settles, topic_ops, views
 from duly._core.call import Call
 from duly._core.foreign_names import encoded as encoded_name
-from duly._core.keys import ForeignKeys, KombuKeys, QueueKeys
+from duly._core.keys import ForeignKeys, KombuKeys, QueueKeys, ValueKeys
 from duly._core.measures import size_text, span
 from duly._core.naming import nearest
 from duly._core.observing import attached
@@ -43,18 +43,20 @@ from duly._core.topology import Away
 from duly._core.views import NUMBERS
 from duly._sync.app import Duly
 from duly._sync.delivery import Delivery
+from duly._sync.queue import Queue
 from duly._sync.several import Several
 from duly._sync.topic import Topic
-from duly.errors import CodecError
+from duly.errors import CodecError, UsageError
 from duly.memory.engine import Engine
 from duly.message import Message, Pending, PendingMessage
-from duly.options import QueueOptions, TopicOptions, checked_seconds
+from duly.options import MAX_BATCH, QueueOptions, TopicOptions, checked_seconds
 
 __all__ = [
     "LIVE",
     "NUMBERS",
     "RECORD_HEAD_BYTES",
     "STATES",
+    "WAITING",
     "Arg",
     "AsyncSurvey",
     "Away",
@@ -69,6 +71,7 @@ __all__ = [
     "Step",
     "acked",
     "alike",
+    "all_listed",
     "before_leaving",
     "check_server",
     "counts_of",
@@ -116,11 +119,15 @@ __all__ = [
     "survey_nodes",
     "task_call",
     "usable",
+    "value_command",
     "with_headers",
 ]
 
 Inbox = AsyncQueue | AsyncGroup
 """A queue, or a consumer group of a topic."""
+
+WAITING: Final[tuple[State, ...]] = ("delayed", "ready", "parked")
+"""The states of messages that no consumer has."""
 
 RECORD_HEAD_BYTES: Final = 19
 """Bytes of a record up to its priority. A claim has read these, so every delivered record has them."""
@@ -183,12 +190,34 @@ def kombu_command(app: Duly, command: str, table: str, *arguments: Arg) -> Any:
     return app._link.ask(keys, f"{command} of {keys.title}", [command, keys.key(table), *arguments])
 
 
+def value_command(app: Duly | AsyncDuly, name: str, command: str, *arguments: Arg) -> Any:
+    """Run a command on a value that an adapter stores, like SET. It may be repeated after a lost reply.
+
+    With an async app, it returns an awaitable. Raises UsageError on `memory://`.
+    """
+    if memory_engine(app) is not None:
+        raise UsageError("memory:// stores neither results nor schedules of other frameworks: use embedded://")
+    keys = ValueKeys(app.namespace, name)
+    return app._link.ask(keys, f"{command} of {keys.title}", [command, keys.key("value"), *arguments])
+
+
 def with_options(inbox: Inbox, changes: Mapping[str, Any]) -> Inbox:
     """Return a queue or group with some other options."""
     if isinstance(inbox, AsyncGroup):
         topic = open_topic(inbox._app, inbox.topic.name, replace(inbox.topic.options, **changes))
         return topic.group(inbox.name, start=inbox.start, headers=inbox.headers)
     return open_queue(inbox._app, inbox.name, replace(inbox.options, **changes))
+
+
+# Messages
+
+
+def all_listed(queue: Queue, state: State) -> Iterator[Message]:
+    """Yield all messages of a queue in a state."""
+    last: Message | None = None
+    while page := queue.list(state, limit=MAX_BATCH, after=last):
+        yield from page
+        last = page[-1]
 
 
 # Topics and groups

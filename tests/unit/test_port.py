@@ -11,7 +11,7 @@ from duly import _port
 
 PACKAGE = Path(duly.__file__).parent
 PORT = "duly._port"
-ADAPTERS = ("web", "kombu", "celery", "importing")
+ADAPTERS = ("web", "kombu", "celery", "dramatiq", "taskiq", "importing")
 OWN = frozenset({"self", "cls"})
 
 

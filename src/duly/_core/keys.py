@@ -22,6 +22,7 @@ _REGISTRY: Final = "~workers"
 _SCHEDULES: Final = "~schedules"
 _PROBE: Final = "~doctor"
 _KOMBU: Final = "~kombu"
+_VALUE: Final = "~value:"
 
 
 _IN_TOPIC: Final = tuple(
@@ -141,6 +142,20 @@ class ForeignKeys(QueueKeys):
     def __init__(self, key: str) -> None:
         super().__init__("", key)
         self.prefix = key.encode(errors="surrogateescape")
+
+
+class ValueKeys(QueueKeys):
+    """The key of a value that an adapter stores for another framework, like a result of Dramatiq."""
+
+    __slots__ = ()
+
+    def __init__(self, namespace: str, name: str) -> None:
+        super().__init__(namespace, _VALUE + name)
+
+    @property
+    def title(self) -> str:
+        """Whose keys these are, for people."""
+        return f"the value {self.name.removeprefix(_VALUE)!r}"
 
 
 class ScheduleKeys(QueueKeys):

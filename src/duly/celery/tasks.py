@@ -4,13 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import duly
 from duly import _port
 from duly.kombu.transport import Transport
-
-_PAGE: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Tasks:
                 source.cancel(message.id)
                 for source in queues.values()
                 for state in ("delayed", "ready", "parked")
-                for message in _all(source, state)
+                for message in _port.all_listed(source, state)
                 if message.headers.get("task_id") == task_id
             ]
         if any(found):
@@ -91,13 +89,6 @@ class Tasks:
                 )
             names = transport.declarations.queues() | set(self._app.amqp.queues) if only is None else {only}
             yield {name: transport.queue(name) for name in sorted(names)}
-
-
-def _all(queue: duly.Queue[Any], state: duly.State) -> Iterator[duly.Message]:
-    last: duly.Message | None = None
-    while page := queue.list(state, limit=_PAGE, after=last):
-        yield from page
-        last = page[-1]
 
 
 def _task_of(queue: str, message: duly.Message) -> TaskMessage:

@@ -1,0 +1,154 @@
+"""Broker, schedules and results in the process of the test, in the pattern of the tests of taskiq-redis."""
+
+import asyncio
+import datetime as dt
+import time
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from taskiq import AckableMessage, BrokerMessage, ScheduledTask, TaskiqResult, TaskiqScheduler
+from taskiq.depends.progress_tracker import TaskProgress, TaskState
+from taskiq.exceptions import ResultGetError
+
+import duly
+from duly.taskiq import DulyBroker, DulyResultBackend, DulyScheduleSource
+
+
+@pytest.fixture
+async def app(url: str) -> AsyncIterator[duly.AsyncDuly]:
+    async with duly.AsyncDuly(url, namespace=f"taskiq-{uuid.uuid4().hex[:12]}") as app:
+        yield app
+
+
+def message_of(body: bytes, **labels: Any) -> BrokerMessage:
+    return BrokerMessage(task_id=uuid.uuid4().hex, task_name="work", message=body, labels=labels)
+
+
+def schedule_of(**when: Any) -> ScheduledTask:
+    return ScheduledTask(task_name="work", labels={}, args=[1], kwargs={"b": 2}, **when)
+
+
+async def taken(broker: DulyBroker) -> AckableMessage:
+    async for message in broker.listen():
+        return message
+    raise AssertionError("no message")
+
+
+async def test_one_of_two_workers_gets_a_message_and_acks_it(app: duly.AsyncDuly) -> None:
+    broker = DulyBroker(app)
+    workers = [asyncio.create_task(taken(broker)) for _ in range(2)]
+    await broker.kick(message_of(b"my_msg"))
+
+    done, waiting = await asyncio.wait(workers, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+
+    (message,) = [task.result() for task in done]
+    assert message.data == b"my_msg"
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    await message.ack()  # type: ignore[misc]
+    stats = await broker.queue.stats()
+    assert (stats.acked, stats.leased, stats.ready) == (1, 0, 0)
+
+
+async def test_a_message_that_was_not_acked_is_redelivered(app: duly.AsyncDuly) -> None:
+    broker = DulyBroker(app, lease=1)
+    await broker.kick(message_of(b"again"))
+    async with duly.AsyncDuly(app, namespace=app.namespace) as other:
+        first = await taken(DulyBroker(other, lease=1))
+        assert first.data == b"again"
+    del first
+
+    assert (await asyncio.wait_for(taken(broker), 30)).data == b"again"
+
+
+async def test_delay_and_priority_are_kept_by_the_server(app: duly.AsyncDuly) -> None:
+    broker = DulyBroker(app)
+    sent = time.monotonic()
+    await broker.kick(message_of(b"later", delay="0.7"))
+    await broker.kick(message_of(b"low"))
+    await broker.kick(message_of(b"high", priority=9))
+
+    found = [(await asyncio.wait_for(taken(broker), 30)).data for _ in range(3)]
+
+    assert found == [b"high", b"low", b"later"]
+    assert time.monotonic() - sent >= 0.7
+
+
+async def test_a_label_names_another_queue(app: duly.AsyncDuly) -> None:
+    broker, other = DulyBroker(app), DulyBroker(app, queue_name="slow/one")
+    await broker.kick(message_of(b"there", queue_name="slow/one"))
+
+    assert (await asyncio.wait_for(taken(other), 30)).data == b"there"
+
+
+async def test_fetched_messages_return_when_the_worker_stops(app: duly.AsyncDuly) -> None:
+    broker = DulyBroker(app, fetch=5)
+    for body in (b"a", b"b", b"c"):
+        await broker.kick(message_of(body))
+    listening = broker.listen()
+    await anext(listening)
+
+    await listening.aclose()
+
+    stats = await broker.queue.stats()
+    assert (stats.ready, stats.leased) == (2, 1)
+
+
+async def test_a_waiting_task_is_cancelled(app: duly.AsyncDuly) -> None:
+    broker = DulyBroker(app)
+    message = message_of(b"later", delay=3600)
+    await broker.kick(message)
+
+    assert await broker.cancel(message.task_id) is True
+    assert await broker.cancel(message.task_id) is False
+
+
+async def test_a_broker_or_results_in_memory_are_refused() -> None:
+    with pytest.raises(duly.UsageError, match="embedded://"):
+        DulyBroker("memory://")
+    async with duly.AsyncDuly("memory://") as app:
+        with pytest.raises(duly.UsageError, match="embedded://"):
+            await DulyResultBackend[Any](app).is_result_ready("t")
+
+
+async def test_schedules_are_added_and_deleted(app: duly.AsyncDuly) -> None:
+    source = DulyScheduleSource(app)
+    kept, gone = schedule_of(cron="* * * * *"), schedule_of(interval=5)
+    await source.add_schedule(kept)
+    await source.add_schedule(gone)
+    await source.delete_schedule(gone.schedule_id)
+
+    assert await source.get_schedules() == [kept]
+
+
+async def test_a_cron_slot_and_a_time_are_sent_once_by_several_schedulers(app: duly.AsyncDuly) -> None:
+    broker, source = DulyBroker(app), DulyScheduleSource(app)
+    once = schedule_of(time=dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
+    await source.add_schedule(once)
+    for _ in range(2):
+        await TaskiqScheduler(broker, [DulyScheduleSource(app)]).on_ready(source, once.model_copy(deep=True))
+
+    assert (await broker.queue.stats()).sent == 1
+    assert await source.get_schedules() == []
+
+
+async def test_results_and_progress_are_stored(app: duly.AsyncDuly) -> None:
+    backend: DulyResultBackend[Any] = DulyResultBackend(app)
+    result = TaskiqResult(is_err=True, log="log", return_value=None, execution_time=0.1, error=ValueError("no"))
+    assert await backend.is_result_ready("t") is False
+    with pytest.raises(ResultGetError):
+        await backend.get_result("t")
+
+    await backend.set_result("t", result)
+    await backend.set_progress("t", TaskProgress(state=TaskState.STARTED, meta={"done": 1}))
+
+    assert await backend.is_result_ready("t") is True
+    found = await backend.get_result("t")
+    assert (repr(found.error), found.log) == (repr(ValueError("no")), None)
+    assert (await backend.get_result("t", with_logs=True)).log == "log"
+    progress = await backend.get_progress("t")
+    assert progress is not None
+    assert progress.meta == {"done": 1}
