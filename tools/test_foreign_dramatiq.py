@@ -1,7 +1,7 @@
 """Run Dramatiq's own tests on Duly's broker: `tools/test_foreign_dramatiq.py [VERSION ...]`, like `2.2`.
 
 The tests come from the source distribution, into a temporary directory with its own environment. Fixtures of
-`tools/foreign` replace Dramatiq's broker for tests. A test may fail only if `KNOWN` gives the reason. Takes two minutes.
+`tools/foreign` replace Dramatiq's broker for tests. A test may fail only if `KNOWN` gives the reason.
 """
 
 import os
