@@ -38,7 +38,6 @@ CEILINGS: Final[Mapping[str, int]] = {
     "docs/guide.md": 110,
     "docs/hosted.md": 5,
     "docs/internals.md": 20,
-    "docs/metrics.md": 30,
     "docs/mission.md": 30,
     "docs/operations.md": 120,
     "docs/scaling.md": 5,
