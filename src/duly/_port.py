@@ -22,7 +22,7 @@ from duly._async.primitives import before_leaving
 from duly._async.queue import AsyncQueue
 from duly._async.survey import AsyncSurvey, survey_nodes
 from duly._async.topic import AsyncTopic
-from duly._core import codec, ops, publishing, settles, topic_ops, views
+from duly._core import codec, ops, publishing, schedules, settles, topic_ops, views
 from duly._core.call import Call
 from duly._core.foreign_names import encoded as encoded_name
 from duly._core.keys import ForeignKeys, KombuKeys, QueueKeys, ValueKeys
@@ -48,7 +48,7 @@ from duly._sync.several import Several
 from duly._sync.topic import Topic
 from duly.errors import CodecError, UsageError
 from duly.memory.engine import Engine
-from duly.message import Message, Pending, PendingMessage
+from duly.message import Message, MessageId, Pending, PendingMessage
 from duly.options import MAX_BATCH, QueueOptions, TopicOptions, checked_seconds
 
 __all__ = [
@@ -110,6 +110,7 @@ __all__ = [
     "released",
     "result_problem",
     "retried",
+    "run_schedule",
     "run_step",
     "server_address",
     "settled_by",
@@ -171,6 +172,16 @@ def open_queue(app: AsyncDuly, name: str, options: QueueOptions) -> AsyncQueue:
 def open_topic(app: AsyncDuly, name: str, options: TopicOptions) -> AsyncTopic:
     """Open a topic with these options."""
     return app._topic(name, options)
+
+
+async def run_schedule(app: AsyncDuly, name: str) -> MessageId | None:
+    """Send the message of a schedule now. Its runs and a pause stay as they are. None: there is no such schedule."""
+    found = await app._schedules().read(name)
+    if found is None:
+        return None
+    queue, now, plan = found
+    [message] = schedules.messages(name, plan, [now], app._new_id)
+    return await app.queue(queue)._store(message, None)
 
 
 def check_server(app: Duly, patience: float) -> None:

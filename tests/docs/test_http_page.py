@@ -1,8 +1,10 @@
 """The page about HTTP is true: every operation is listed and shown, and answers as documented."""
 
+import asyncio
 import json
 import re
 import shlex
+import time
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
@@ -140,6 +142,15 @@ def is_like(shown: Any, given: Any) -> bool:
     return type(shown) is type(given) and shown == given
 
 
+def is_answer(shown: Any, given: httpx.Response) -> bool:
+    """Whether a response has the content that the page shows."""
+    return is_like(shown, given.json() if given.content else None)
+
+
+LISTS_ARE_CACHED: Final = 10.0
+"""Seconds, generously, until a list contains what was created before it is asked for."""
+
+
 async def test_every_call_is_answered_as_documented(app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
     wrong, receipt = [], ""
     for line, answer in SHOWN.findall(PAGES["en"].read_text()):
@@ -148,9 +159,13 @@ async def test_every_call_is_answered_as_documented(app: duly.AsyncDuly, client:
         if content and "RECEIPT" in content:
             receipt = receipt if "SAME-RECEIPT" in content else await fresh_receipt(app, client)
             content = re.sub(r"(SAME-)?RECEIPT", receipt, content)
-        given = await call.ask(client, content)
         shown = json.loads(answer.replace(", ...", ', "...": null')) if answer else None
-        if not is_like(shown, given.json() if given.content else None):
+        given = await call.ask(client, content)
+        deadline = time.monotonic() + LISTS_ARE_CACHED
+        while call.method == "GET" and not is_answer(shown, given) and time.monotonic() < deadline:
+            await asyncio.sleep(0.2)
+            given = await call.ask(client, content)
+        if not is_answer(shown, given):
             wrong.append((line, shown, given.status_code, given.text))
 
     assert wrong == []

@@ -223,3 +223,22 @@ class TestStreams:
         poll_limit_of(client).limit = 0
         answer = await client.get(f"{API}/events")
         assert (answer.status_code, "0 calls are waiting already" in answer.json()["detail"]) == (429, True)
+
+
+async def test_a_schedule_is_run_now_in_addition_to_its_runs(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    message: duly.Send[object] = duly.Send({"kind": "daily"}, headers={"team": "a"})
+    await site_app.schedule("report", site_app.queue("jobs"), message, every=3600)
+    await site_app.pause_schedule("report")
+    answer = await client.post("/api/v1/schedules/report/run")
+    assert answer.status_code == 200
+    found = await site_app.queue("jobs").get(answer.json()["id"])
+    assert found is not None
+    assert (found.body, found.state) == ({"kind": "daily"}, "ready")
+    assert found.headers["team"] == "a"
+    assert found.headers["duly-schedule"] == "report"
+    [schedule] = await site_app.schedules()
+    assert schedule.paused
+    missing = await client.post("/api/v1/schedules/none/run")
+    assert missing.status_code == 404

@@ -105,6 +105,15 @@ class Schedules:
         _, known = self._where(name)
         return known is not None and self._link.run(ops.resume_schedule(self._keys(known.queue), name))
 
+    def read(self, name: str) -> tuple[str, int, schedules.Plan] | None:
+        """Return the queue of a schedule, the server's time, and its plan. None: there is none."""
+        _, known = self._where(name)
+        if known is None:
+            return None
+        page = self._link.run(ops.schedules(self._keys(known.queue), name=name))
+        row = page.rows.get(name)
+        return None if row is None else (known.queue, page.now, schedules.read_row(row).plan)
+
     def all(self, may_read: Callable[[QueueKeys], bool] = lambda _: True) -> list[Schedule]:
         """Return all schedules, sorted by name, without those of queues that `may_read` leaves out."""
         now, entries = self._pages(self._registry)

@@ -1,10 +1,11 @@
-"""Schedules: list, create or replace, pause, resume and remove them."""
+"""Schedules: list, create or replace, run, pause, resume and remove them."""
 
 from __future__ import annotations
 
 from operator import attrgetter
 from typing import Final
 
+from duly._port import run_schedule
 from duly.web.api import requests, responses
 from duly.web.api.operation import ApiCall, Operation
 from duly.web.names import NotFound
@@ -32,6 +33,13 @@ async def _put(call: ApiCall) -> responses.Scheduled:
     return responses.Scheduled(is_new)
 
 
+async def _run(call: ApiCall) -> responses.Sent:
+    id_ = await run_schedule(call.site.app, call.path_param("name"))
+    if id_ is None:
+        raise _not_found(call)
+    return responses.Sent(id=str(id_))
+
+
 async def _remove(call: ApiCall) -> None:
     _check_found(await call.site.app.unschedule(call.path_param("name")), call)
 
@@ -46,7 +54,11 @@ async def _resume(call: ApiCall) -> None:
 
 def _check_found(is_found: bool, call: ApiCall) -> None:  # noqa: FBT001
     if not is_found:
-        raise NotFound(f"there is no schedule {call.path_param('name')!r}")
+        raise _not_found(call)
+
+
+def _not_found(call: ApiCall) -> NotFound:
+    return NotFound(f"there is no schedule {call.path_param('name')!r}")
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
@@ -79,6 +91,16 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         needs="operator",
         handle=_remove,
         answer=None,
+        is_logged=True,
+    ),
+    Operation(
+        method="POST",
+        path="/schedules/{name}/run",
+        name="run_schedule",
+        summary="Send the message of a schedule now. Its later runs stay as they are.",
+        needs="operator",
+        handle=_run,
+        answer=responses.Sent,
         is_logged=True,
     ),
     Operation(
