@@ -22,6 +22,7 @@ import duly
 from duly.web.token_file import stored_token
 from tests.cli.conftest import Call
 from tests.cli.shell import DEADLINE, Shell
+from tests.cli.terminal import Terminal
 from tests.waiting import wait_until
 
 WITHOUT_ITS_EXTRA = """
@@ -272,3 +273,16 @@ def test_other_commands_work_without_its_extra() -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "dashboard" in done.stdout
+
+
+def test_a_terminal_gets_a_link_that_signs_in_once(shell: Shell) -> None:
+    state = str(shell.place / "state")
+    with Terminal(shell, "dashboard", "--port", "0", columns=200, XDG_STATE_HOME=state) as terminal:
+        terminal.wait_for("/login#once-")
+        [line] = [each for each in terminal.lines if "/login#once-" in each]
+        assert line.startswith("sign in once, within 5 minutes: http://127.0.0.1:")
+        address, _, code = line.rpartition(" ")[2].partition("#")
+        for status in (303, 401):
+            assert httpx.post(address, data={"token": code}, timeout=DEADLINE, trust_env=False).status_code == status
+        terminal.process.sendintr()
+        assert terminal.wait_end() == 0

@@ -5,12 +5,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import httpx
 import pytest
 
 import duly
+from duly._core import ops
+from duly._core.keys import RegistryKeys
+from duly._core.registry import Info, written_info
 from duly.web import Role, create_app
 from duly.web.site import PollLimit, Site
 from tests.conftest import StartedServer
@@ -41,6 +45,22 @@ def authorization(role: Role) -> dict[str, str]:
     """Return the authorization header of a role."""
     token = next(token for token, each in TOKENS.items() if each == role)
     return {"Authorization": f"Bearer {token}"}
+
+
+def beat(app: duly.AsyncDuly | duly.Duly, name: str, *queues: str) -> Any:
+    """Send the heartbeat of a worker that has three messages of its queues."""
+    info = Info(
+        host="h",
+        pid=7,
+        queues=queues,
+        concurrency=16,
+        in_flight=3,
+        handled=99,
+        started_at=datetime.now(UTC),
+        last_poll=0.5,
+        version="1",
+    )
+    return app._link.run(ops.beat(RegistryKeys(app.namespace), name, written_info(info), 60.0))
 
 
 @pytest.fixture

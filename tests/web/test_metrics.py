@@ -25,8 +25,6 @@ import duly
 from duly import AsyncDuly
 from duly._async.primitives import LEAVING_TIMEOUT
 from duly._core import ops
-from duly._core.keys import RegistryKeys
-from duly._core.registry import Info, written_info
 from duly._core.states import STATES
 from duly._core.topic_ops import GroupRow
 from duly.message import GroupInfo, Histogram, Stats, TopicStats, WorkerInfo
@@ -36,7 +34,7 @@ from duly.web.metrics import scrape as scraping
 from duly.web.metrics.definitions import METRICS
 from duly.web.metrics.scrape import Scrape
 from tests.conftest import StartedServer
-from tests.web.conftest import TOKENS, authorization, client_of
+from tests.web.conftest import TOKENS, authorization, beat, client_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("docs/metrics.md", "docs/zh/metrics.md")
@@ -177,21 +175,6 @@ async def test_the_metrics_of_a_topic_and_its_groups_equal_their_stats(app: Asyn
         assert samples("duly_messages", queue="events/archive", state=state) == getattr(info, state), state
     assert samples("duly_delivered_total", queue="events/archive") == stats.delivered == 2
     assert (topic.length, topic.duplicates, topic.delayed, info.unread, stats.filtered) == (4, 1, 1, 1, 1)
-
-
-def beat(app: AsyncDuly, name: str, *queues: str) -> Any:
-    info = Info(
-        host="h",
-        pid=7,
-        queues=queues,
-        concurrency=16,
-        in_flight=3,
-        handled=99,
-        started_at=datetime.now(UTC),
-        last_poll=0.5,
-        version="1",
-    )
-    return app._link.run(ops.beat(RegistryKeys(app.namespace), name, written_info(info), 60.0))
 
 
 async def test_workers_are_exported(app: AsyncDuly) -> None:

@@ -12,11 +12,13 @@ from typing import Any, Final
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, Dialog, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, Route, ViewportSize, expect, sync_playwright
 
 import duly
 from duly.web import create_app
+from duly.web.application import sign_in_link
 from duly.web.overview import Snapshots
+from tests.web.conftest import beat
 
 _CHROMIUM: Final = Path("/usr/bin/chromium")
 _PATIENCE_MS: Final = 40_000
@@ -36,7 +38,8 @@ class Dashboard:
         self.app = duly.Duly("memory://")
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        config = uvicorn.Config(create_app(self.app, **options), log_level="error", lifespan="off")
+        self.site = create_app(self.app, **options)
+        config = uvicorn.Config(self.site, log_level="error", lifespan="off")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]})
         self._thread.start()
@@ -62,6 +65,37 @@ def locked() -> Iterator[Dashboard]:
     made = Dashboard(tokens="a-token-of-an-admin")
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def crowded() -> Iterator[Dashboard]:
+    """Yield a dashboard with something on each page."""
+    made = Dashboard()
+    topic = made.app.topic("news")
+    topic.group("wire").create()
+    topic.publish({"title": "a text"})
+    made.app.queue("orders").send({"order": 1})
+    made.app.schedule("a-report-with-a-long-name", "orders", {"kind": "daily"}, cron="0 3 * * *", tz="Europe/Berlin")
+    beat_of_holder(made.app, "orders")
+    yield made
+    made.close()
+
+
+CUT_TABLES: Final = """
+    [...document.querySelectorAll("table")]
+        .filter((each) => each.scrollWidth > each.parentElement.closest(".scroll, main").clientWidth + 1)
+        .map((each) => each.caption.textContent)
+"""
+"""The tables of a page that are wider than the space for them."""
+
+
+def beat_of_holder(app: duly.Duly, name: str) -> str:
+    """Take a message of a queue, and send the heartbeat of a worker that has it. Return the id of the message."""
+    queue = app.queue(name)
+    [delivery] = queue.receive(limit=1, lease=3600)
+    [consumer] = queue.pending().consumers
+    beat(app, consumer, "orders", "news/wire")
+    return delivery.id
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +133,91 @@ def page(browser: Browser, dashboard: Dashboard, complaints: list[str]) -> Itera
 def patience() -> None:
     """Use long timeouts, because machines that run tests are slow."""
     expect.set_options(timeout=_PATIENCE_MS)
+
+
+def test_the_switch_changes_the_language_of_page_and_script(
+    page: Page, dashboard: Dashboard, complaints: list[str]
+) -> None:
+    dashboard.app.queue("bilingual").send(1)
+    page.goto("/queues/bilingual?state=ready")
+    page.get_by_role("button", name="中文").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("队列")
+    expect(page).to_have_url(re.compile(r"/queues/bilingual\?state=ready$"))
+    page.get_by_role("button", name="暂停").click()
+    expect(page.locator("#notice")).to_contain_text("已暂停")
+    page.route("**/queues/bilingual**", lambda route: route.abort())
+    expect(page.locator("#away")).to_contain_text("仪表盘没有应答")
+    page.unroute("**/queues/bilingual**")
+    page.get_by_role("button", name="English").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Queue")
+    assert {"ERR_FAILED" in each for each in complaints} == {True}
+    complaints.clear()
+
+
+@pytest.mark.long
+def test_schedules_are_run_paused_resumed_and_removed(page: Page, dashboard: Dashboard) -> None:
+    dashboard.app.schedule("report", "reports", {"kind": "daily"}, every=3600)
+    page.goto("/schedules")
+    row = page.get_by_role("row", name=re.compile("^report "))
+    row.get_by_role("button", name="Run now").click()
+    expect(page.locator("#notice")).to_contain_text("report was run: message")
+    assert dashboard.app.queue("reports").stats().ready == 1
+    row.get_by_role("button", name="Pause").click()
+    expect(row).to_contain_text("paused")
+    row.get_by_role("button", name="Resume").click()
+    expect(row.get_by_role("button", name="Pause")).to_be_visible()
+    page.once("dialog", Dialog.dismiss)
+    row.get_by_role("button", name="Remove").click()
+    expect(row).to_be_visible()
+    page.once("dialog", Dialog.accept)
+    row.get_by_role("button", name="Remove").click()
+    expect(row).to_have_count(0)
+    assert dashboard.app.schedules() == []
+
+
+def test_a_one_time_link_signs_in_once(browser: Browser, locked: Dashboard) -> None:
+    link = sign_in_link(locked.site, locked.url, "a-token-of-an-admin")
+    first, second = browser.new_context(), browser.new_context()
+    tab = first.new_page()
+    sent: list[str] = []
+    tab.on("request", lambda request: sent.append(request.url + request.headers.get("referer", "")))
+    tab.goto(link)
+    expect(tab.get_by_role("heading", name="Overview")).to_be_visible()
+    assert "once-" not in tab.url
+    assert not any("once-" in each for each in sent)
+    late = second.new_page()
+    late.goto(link)
+    expect(late.get_by_role("alert")).to_contain_text("this link has been used or has expired")
+    first.close()
+    second.close()
+
+
+def test_workers_lead_to_the_messages_that_they_handle(browser: Browser, crowded: Dashboard) -> None:
+    tab = browser.new_page(base_url=crowded.url)
+    tab.goto("/workers")
+    runs = tab.get_by_role("list", name=re.compile("^Messages that .* handles now"))
+    expect(runs).to_contain_text("of orders, attempt 1, for")
+    runs.get_by_role("link").first.click()
+    expect(tab.get_by_role("heading", level=1)).to_contain_text("leased")
+    tab.go_back()
+    tab.get_by_role("link", name="news/wire").click()
+    expect(tab.get_by_role("heading", level=1)).to_contain_text("news/wire")
+    tab.close()
+
+
+NARROW: Final[ViewportSize] = {"width": 390, "height": 800}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_narrow_screens_cut_no_table(browser: Browser, crowded: Dashboard, language: str) -> None:
+    context = browser.new_context(viewport=NARROW, locale=language, base_url=crowded.url, color_scheme="dark")
+    tab = context.new_page()
+    for path in ("/", "/workers", "/schedules", "/topics", "/topics/news", "/topics/news/groups/wire"):
+        tab.goto(path)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= NARROW["width"], path
+        if path not in ("/", "/topics/news/groups/wire"):  # these scroll within their table
+            assert tab.evaluate(CUT_TABLES) == [], path
+    context.close()
 
 
 def test_an_open_page_is_refreshed(page: Page, dashboard: Dashboard) -> None:

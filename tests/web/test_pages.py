@@ -29,7 +29,7 @@ from duly.web.pages.trends import RateHistory
 from duly.web.problems import Refused
 from duly.web.site import Site
 from tests.conftest import StartedServer
-from tests.web.conftest import TokenClient, client_of
+from tests.web.conftest import TokenClient, beat, client_of
 
 _VOID: Final = {"meta", "link", "img", "input", "br", "path"}
 
@@ -224,6 +224,31 @@ async def test_topics_and_schedules_are_paginated(
     overview = await look(client, "/")
     assert "3 more are on the topics page" in overview.text
     assert "/topics/b" in overview.all("href")
+
+
+async def test_workers_show_the_messages_that_they_handle(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    queue = site_app.queue("orders")
+    ids = [str(await queue.send(number)) for number in range(12)]
+    await queue.receive(limit=12)
+    [consumer] = (await queue.pending()).consumers
+    await beat(site_app, consumer, "orders")
+    await beat(site_app, "idle-worker", "orders", "events/archive")
+    page = await look(client, "/workers")
+    shown = [id_ for id_ in ids if f"/queues/orders/messages/{id_}" in page.all("href")]
+    assert len(shown) == 10
+    assert "and 2 more" in page.text
+    assert "/topics/events/groups/archive" in page.all("href")
+    assert page.text.count("attempt 1, for") == 10
+
+
+async def test_viewers_have_no_buttons_of_schedules(site_app: duly.AsyncDuly, token_client: TokenClient) -> None:
+    await site_app.schedule("report", "jobs", 1, every=60)
+    as_viewer = await token_client("viewer").get("/schedules")
+    assert "/api/v1/schedules" not in as_viewer.text
+    as_operator = await token_client("operator").get("/schedules")
+    for action in ("run", "pause"):
+        assert f'data-call="POST" data-url="/api/v1/schedules/report/{action}"' in as_operator.text
+    assert 'data-call="DELETE" data-url="/api/v1/schedules/report"' in as_operator.text
 
 
 async def test_a_schedule_that_no_worker_serves_names_its_queue_in_quotes_and_links_it(

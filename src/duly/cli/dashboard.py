@@ -67,12 +67,13 @@ def dashboard(
 
     Example: duly dashboard --port 8080 --read-only
 
-    Prints the address when it listens, and a generated token once.
+    Prints the address when it listens, a link that signs in once, and a generated token once.
     Later it prints the file in which the token is kept.
     """
     _check_installed()
     _check_given(session, token)
     from duly.web import create_app
+    from duly.web.application import sign_in_link
     from duly.web.binding import Binding
     from duly.web.service import Service
     from duly.web.token_file import resolve_token
@@ -90,7 +91,10 @@ def dashboard(
         print_reconnects(shown)
         chosen = resolve_token(token, os.environ)
         site = create_app(shown, tokens=chosen.text, read_only=read_only, hosts=where.hosts, open_metrics=open_metrics)
-        announce = functools.partial(_announce, session, where.url(listener), chosen)
+        url = where.url(listener)
+        # Behind a proxy, the address is another one. Output that is not a terminal may be a log.
+        link = sign_in_link(site, url, chosen.text) if sys.stdout.isatty() and not behind_proxy else None
+        announce = functools.partial(_announce, session, url, chosen, link)
         service = Service(site, where, on_listening=announce, at_end=shown.aclose)
         with stops.on_stop(service.stop), _log_changes():
             service.run([listener])
@@ -141,11 +145,13 @@ def _certificate(file: Path | None, key: Path | None) -> Certificate | None:
     return Certificate(file, key)
 
 
-def _announce(session: Session, url: str, token: Token) -> None:
-    """Print the address and the token. A generated token is printed only once."""
+def _announce(session: Session, url: str, token: Token, link: str | None) -> None:
+    """Print the address, the token, and a link that signs in once. A generated token is printed only once."""
     made = token.text if token.is_new else None
     lines = [url]
     if token.path is not None:
         lines.append(f"token {made}, kept in {token.path}" if made else f"the token is in {token.path}")
+    if link is not None:
+        lines.append(f"sign in once, within 5 minutes: {link}")
     fields = {"url": url, "token": made, "token_file": token.path and str(token.path)}
     session.show(fields, "\n".join(lines))

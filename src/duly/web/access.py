@@ -11,6 +11,7 @@ from typing import Final, Literal, get_args
 
 from duly.errors import UsageError
 from duly.web.login_throttle import FailureCounter, KnownClients
+from duly.web.one_time_codes import OneTimeCodes
 
 Role = Literal["viewer", "operator", "admin"]
 """viewer: reads without payloads. operator: also reads payloads, sends, receives and controls. admin: also purges."""
@@ -18,6 +19,7 @@ Role = Literal["viewer", "operator", "admin"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 SESSION_SECONDS: Final = 12 * 3600
 UNKNOWN_CREDENTIAL: Final = "this token is not known to this dashboard"
+SPENT_CODE: Final = "this link has been used or has expired: sign in with the token"
 _MIN_TOKEN: Final = 8
 _MAX_TOKEN: Final = 512
 _SESSION: Final = re.compile(r"(?P<until>[0-9]{1,12})\.(?P<signature>[0-9a-f]{64})")
@@ -46,6 +48,7 @@ class Access:
         self._wrong_tokens = FailureCounter(monotonic)
         self._wrong_sessions = FailureCounter(monotonic)
         self._known_clients = KnownClients(monotonic)
+        self.codes: OneTimeCodes = OneTimeCodes(monotonic)
 
     @property
     def is_open(self) -> bool:

@@ -55,6 +55,16 @@ def create_app(
     return application
 
 
+def sign_in_link(application: Starlette, url: str, token: str) -> str:
+    """Create a link that signs in one browser, once and soon.
+
+    The code is behind the `#`: browsers send it to no server, and no log or referrer gets it. The script of the login
+    page sends it with the form.
+    """
+    site: Site = application.state.site
+    return f"{url.rstrip('/')}/login#{site.access.codes.issue(token)}"
+
+
 _HEALTH_TIMEOUT: Final = 2.0
 
 

@@ -25,7 +25,8 @@ from duly._port import (
     with_options,
 )
 from duly.errors import DulyError, ServerError, Unavailable
-from duly.message import GroupInfo, Pending, Schedule, Stats, TopicStats, WorkerInfo
+from duly.message import GroupInfo, Pending, PendingMessage, Schedule, Stats, TopicStats, WorkerInfo
+from duly.web.bounded_gather import bounded_gather
 from duly.web.cache import Cached, CachedByKey
 from duly.web.names import Names, NodeAway
 
@@ -43,6 +44,22 @@ class TopicSnapshot:
     """Why it cannot be read: its data or those of a group are damaged. Other topics are still shown."""
 
 
+@dataclass(frozen=True)
+class Run:
+    """A message that a worker has now."""
+
+    label: str
+    """Of its queue or group."""
+    id: str
+    attempt: int
+    seconds: float
+    """The time since its delivery."""
+
+
+_MAX_BUSY_QUEUES: Final = 50
+"""The leases of more queues are not read for the page of workers."""
+
+
 class Snapshots:
     """Cached topics, workers, schedules and leases."""
 
@@ -52,6 +69,7 @@ class Snapshots:
         self._workers = Cached(self._fetch_workers)
         self._schedules = Cached(self._fetch_schedules)
         self.leases: Leases = Leases(names)
+        self._running = Cached(self._fetch_running)
 
     async def topic(self, name: str) -> TopicSnapshot:
         """Return the statistics of a topic and its groups."""
@@ -60,6 +78,10 @@ class Snapshots:
     async def workers(self) -> Sequence[WorkerInfo]:
         """Return the workers by id, an order that heartbeats do not change."""
         return await self._workers.get()
+
+    async def running(self) -> Mapping[str, Sequence[Run]]:
+        """Return the messages that each worker has now, by the id of the worker, longest first."""
+        return await self._running.get()
 
     async def published_options(self, inbox: Inbox) -> list[Published]:
         """Return the different options that workers publish for a queue or group: one if they agree."""
@@ -90,6 +112,27 @@ class Snapshots:
     async def _fetch_workers(self) -> Sequence[WorkerInfo]:
         survey = await self._names.survey()
         return sorted(_listed(await survey.workers(), "workers", survey), key=attrgetter("id"))
+
+    async def _fetch_running(self) -> Mapping[str, Sequence[Run]]:
+        """Find the messages by the consumer of their lease: heartbeats have only their number."""
+        survey = await self._names.survey()
+        busy = {each.id: each for each in await self.workers() if each.in_flight}
+        labels = sorted({label for each in busy.values() for label in each.queues})[:_MAX_BUSY_QUEUES]
+
+        async def leases_of(label: str) -> Sequence[PendingMessage]:
+            inbox = self._names.open_label(label)
+            try:
+                found = await read_within(survey, inbox, partial(self.leases.of, inbox))
+            except ServerError:  # damaged
+                return ()
+            return () if found is None or found.pending is None else found.pending.messages
+
+        running: dict[str, list[Run]] = {id_: [] for id_ in busy}
+        for label, rows in zip(labels, await bounded_gather(labels, leases_of), strict=True):
+            for row in rows:
+                if row.consumer in running:
+                    running[row.consumer].append(Run(label, row.id, row.attempt, row.idle))
+        return {id_: sorted(found, key=attrgetter("seconds"), reverse=True) for id_, found in running.items()}
 
     async def _fetch_schedules(self) -> Sequence[Schedule]:
         survey = await self._names.survey()

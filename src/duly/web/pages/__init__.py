@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from duly.web.pages import dead, login, resend, search, views
+from duly.web.pages import dead, language_switch, login, resend, search, views
 from duly.web.pages.errors import error_handlers
 from duly.web.problems import Refused
 from duly.web.site import Site, match_whole_path, role_of
@@ -48,6 +48,7 @@ def routes(site: Site) -> list[BaseRoute]:
         Route("/login", login.login, methods=["GET"], name="login"),
         Route("/login", login.submit, methods=["POST"], name="enter"),
         Route("/logout", login.logout, methods=["POST"], name="logout"),
+        Route("/language", language_switch.choose_language, methods=["POST"], name="language"),
         Route("/static/{name}", static, methods=["GET"], name="static"),
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -14,9 +15,11 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from duly._port import size_text, span
+from duly._port import size_text
 from duly.web.access import Role, sees_payloads
 from duly.web.pages import attempts, charts, text, trends
+from duly.web.pages.language import LANGUAGES, Language, language_of
+from duly.web.pages.way_back import requested_page
 from duly.web.sessions import root_path_of
 from duly.web.site import Site
 
@@ -25,8 +28,9 @@ _TEMPLATES: Final = Path(__file__).parents[1] / "templates"
 
 def render(request: Request, template: str, status: int = 200, **values: Any) -> Response:
     """Render a template with values and with the common context: links, role and permissions."""
-    page = _ENVIRONMENT.get_template(template)
-    return HTMLResponse(page.render(**_context(request), **values), status)
+    language = language_of(request)
+    page = _ENVIRONMENTS[language.code].get_template(template)
+    return HTMLResponse(page.render({**_context(request), **values}), status, {"Content-Language": language.tag})
 
 
 def path_of(request: Request, *parts: str) -> str:
@@ -53,6 +57,7 @@ def _context(request: Request) -> dict[str, Any]:
         "is_open": site is None or site.access.is_open,
         "read_only": site is not None and site.access.read_only,
         "now": datetime.now(UTC),
+        "this_page": requested_page(request),
     }
 
 
@@ -64,18 +69,22 @@ def _utc_milliseconds(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def _exact_span(seconds: float | None) -> str:
+def _exact_span(language: Language, seconds: float | None) -> str:
     """Format a duration with milliseconds, if it is shorter than a minute."""
-    return f"{seconds:.3f}s" if seconds is not None and 1 <= seconds < 60 else span(seconds)
+    if seconds is not None and 1 <= seconds < 60:
+        return language.units(f"{seconds:.3f}s")
+    return language.span(seconds)
 
 
-def _from_now(at: datetime | None, now: datetime) -> str:
+def _from_now(language: Language, at: datetime | None, now: datetime) -> str:
     """Format a time relative to now: in 5m 20s, 3h ago."""
     if at is None:
         return ""
     seconds = (at - now).total_seconds()
     seconds = seconds if abs(seconds) < 1 else round(seconds)
-    return f"in {span(seconds)}" if seconds > 0 else f"{span(-seconds)} ago"
+    if seconds > 0:
+        return language.text("in {duration}", duration=language.span(seconds))
+    return language.text("{duration} ago", duration=language.span(-seconds))
 
 
 def _rate(value: float) -> str:
@@ -86,7 +95,15 @@ def _finalize(value: Any) -> Any:
     return text.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _environment() -> jinja2.Environment:
+def _link(url: str, label: str) -> Markup:
+    return Markup('<a href="{}">{}</a>').format(url, text.visible(label))
+
+
+def _code(command: str) -> Markup:
+    return Markup("<code>{}</code>").format(text.visible(command))
+
+
+def _environment(language: Language) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -97,18 +114,21 @@ def _environment() -> jinja2.Environment:
         auto_reload=False,
     )
     filters: dict[str, Callable[..., Any]] = {
-        "span": span, "size": size_text, "clock": _utc, "exact_clock": _utc_milliseconds, "from_now": _from_now,
-        "exact_span": _exact_span,
+        "span": language.span, "units": language.units, "size": size_text,
+        "clock": _utc, "exact_clock": _utc_milliseconds,
+        "from_now": partial(_from_now, language), "exact_span": partial(_exact_span, language),
         "rate": _rate, "count": "{:,}".format,
         "lines": text.lines, "body": text.body, "body_line": text.body_line, "value": text.value,
         "as_typed": text.as_typed,
         "trend": trends.trend, "json": json.dumps,
     }  # fmt: skip
     environment.filters.update(filters)
+    environment.globals.update(t=language.text, plural=language.plural, term=language.term, sentence=language.sentence)
+    environment.globals.update(language=language, languages=list(LANGUAGES.values()), link=_link, code=_code)
     environment.globals.update(trend_axis=trends.axis(), trend_minutes=trends.MINUTES)
     environment.globals.update(bar_width=attempts.WIDTH, bar_height=attempts.HEIGHT)
     environment.globals.update(history_spans=charts.SPANS, chart_width=charts.WIDTH, chart_height=charts.HEIGHT)
     return environment
 
 
-_ENVIRONMENT: Final = _environment()
+_ENVIRONMENTS: Final = {code: _environment(language) for code, language in LANGUAGES.items()}

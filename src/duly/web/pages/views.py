@@ -158,10 +158,15 @@ async def topic(request: Request) -> Response:
     return render(request, "topics.html", topics=[found], page=page, only=name, away=())
 
 
+_RUNS_SHOWN: Final = 10
+"""Messages that the page names for each worker."""
+
+
 async def workers(request: Request) -> Response:
     """`/workers`: live workers, and those whose last heartbeat is recent."""
     page = _page(request, await site_of(request).snapshots.workers(), attrgetter("id"))
-    return render(request, "workers.html", page=page)
+    running = await site_of(request).snapshots.running()
+    return render(request, "workers.html", page=page, running=running, shown=_RUNS_SHOWN, inbox_parts=parts_of_label)
 
 
 async def schedules(request: Request) -> Response:

@@ -9,6 +9,15 @@ const WARN_AFTER_MS = 5000;
 const NOTICE_MS = 8000;
 const NOTICE_KEY = "duly notice";
 
+// The translations of the page's language. English has none: its texts are the keys.
+const TEXTS = JSON.parse(document.body.dataset.texts || "{}");
+
+// Fill the placeholders in one pass, because inserted texts may contain braces.
+function t(text, values = {}) {
+  const found = Object.hasOwn(TEXTS, text) ? TEXTS[text] : text;
+  return found.replace(/\{(\w+)\}/g, (word, name) => (Object.hasOwn(values, name) ? String(values[name]) : word));
+}
+
 const notice = document.getElementById("notice");
 const statusLine = document.getElementById("away");
 document.documentElement.classList.add("scripted");
@@ -55,15 +64,15 @@ function schedule(ms) {
 }
 
 async function refresh() {
-  const warning = setTimeout(() => { if (!isFailure) warn(stale("the dashboard has not answered yet.")); }, WARN_AFTER_MS);
+  const warning = setTimeout(() => { if (!isFailure) warn(stale(t("the dashboard has not answered yet."))); }, WARN_AFTER_MS);
   try {
     await loadPage();
     interval = INTERVAL_MS;
     if (!isEnded) statusLine.hidden = true;
   } catch (error) {
     interval = Math.min(2 * interval, MAX_INTERVAL_MS);
-    const retryText = `Trying again every ${Math.round(interval / 1000)} s.`;
-    if (!isEnded) warn(isFailure ? retryText : stale(`${error.message}. ${retryText}`));
+    const retryText = t("Trying again every {seconds} s.", { seconds: Math.round(interval / 1000) });
+    if (!isEnded) warn(isFailure ? retryText : stale(t("{reason}. {next}", { reason: error.message, next: retryText })));
   }
   clearTimeout(warning);
   schedule(interval);
@@ -75,7 +84,7 @@ function warn(...content) {
 }
 
 function stale(reason) {
-  return `Not up to date since ${updatedAt.toISOString().slice(11, 19)} UTC: ${reason}`;
+  return t("Not up to date since {time} UTC: {reason}", { time: updatedAt.toISOString().slice(11, 19), reason });
 }
 
 // Stop refreshing the page.
@@ -88,14 +97,14 @@ function end(...content) {
 function endSession() {
   const link = document.createElement("a");
   link.href = location.href; // redirects to the login, and back
-  link.textContent = "Sign in again";
-  end("You are signed out. ", link);
+  link.textContent = t("Sign in again");
+  end(t("You are signed out. "), link);
 }
 
 // The message of the page is finished or cancelled: remove the actions.
 function endWithoutActions(head) {
   for (const each of head.querySelectorAll(".actions, .line")) each.remove();
-  for (const mark of head.querySelectorAll(".mark")) mark.textContent = "gone";
+  for (const mark of head.querySelectorAll(".mark")) mark.textContent = t("gone");
   end(head.dataset.gone);
 }
 
@@ -110,7 +119,7 @@ async function loadPage() {
   const latest = new DOMParser().parseFromString(await response.text(), "text/html");
   if (!response.ok) {
     const detail = latest.getElementById("detail");
-    throw new Error(detail ? detail.textContent : `the dashboard responded with ${response.status}`);
+    throw new Error(detail ? detail.textContent : t("the dashboard responded with {status}", response));
   }
   if (number !== refreshes) return; // a newer refresh has started since
   if (isFailure) return location.reload(); // the server is available again
@@ -168,7 +177,7 @@ document.addEventListener("visibilitychange", () => (document.hidden ? clearTime
 
 function request(url, options) {
   return fetch(url, { credentials: "same-origin", cache: "no-store", ...options }).catch(() => {
-    throw new Error("the dashboard does not answer");
+    throw new Error(t("the dashboard does not answer"));
   });
 }
 
@@ -209,7 +218,8 @@ function fieldValue(field) {
   try {
     JSON.parse(field.value);
   } catch (error) {
-    throw new Error(`The ${field.name} is not JSON: ${error.message}. Write a text in quotes.`);
+    const values = { name: field.name, problem: error.message };
+    throw new Error(t("The {name} is not JSON: {problem}. Write a text in quotes.", values));
   }
   return field.value;
 }
@@ -227,15 +237,16 @@ async function call(form) {
   const answer = response.status === 204 ? {} : await response.json().catch(() => ({}));
   if (response.status === 401) {
     endSession();
-    throw new Error("You are signed out. Sign in again.");
+    throw new Error(t("You are signed out. Sign in again."));
   }
-  const reason = answer.detail || `the dashboard responded with ${response.status}`;
+  const reason = answer.detail || t("the dashboard responded with {status}", response);
   if (!response.ok) throw new Error(response.status < 500 ? reason : maybeSent(form, reason));
   return doneText(form, answer);
 }
 
 function maybeSent(form, reason) {
-  return "once" in form.dataset ? `${reason}. It may have been sent nevertheless: sending it again is safe.` : reason;
+  if (!("once" in form.dataset)) return reason;
+  return t("{reason}. It may have been sent nevertheless: sending it again is safe.", { reason });
 }
 
 // Fill the placeholders of a notice in one pass, because inserted ids may contain braces.
@@ -290,11 +301,11 @@ document.addEventListener("click", async (event) => {
   const source = document.getElementById(button.dataset.copy);
   try {
     await navigator.clipboard.writeText(source.textContent);
-    showNotice("Copied");
+    showNotice(t("Copied"));
   } catch {
     // The clipboard needs TLS or a local address: select the text instead.
     document.getSelection().selectAllChildren(source);
-    showNotice("Press Ctrl-C or Cmd-C to copy the selected text");
+    showNotice(t("Press Ctrl-C or Cmd-C to copy the selected text"));
   }
 });
 
@@ -312,6 +323,18 @@ document.addEventListener("input", (event) => {
   updateButton(form);
 });
 
+// A one-time link has its code behind the #, which browsers send to no server. The form of the login sends it.
+function useLink() {
+  const code = /^#(once-[\w-]+)$/.exec(location.hash);
+  if (!code) return;
+  history.replaceState(null, "", location.pathname + location.search);
+  const field = document.getElementById("token");
+  if (!field) return; // signed in already
+  field.value = code[1];
+  field.form.requestSubmit();
+}
+
+useLink();
 for (const form of document.querySelectorAll("form[data-call]")) updateButton(form);
 showTab();
 showKeptNotice();
