@@ -148,7 +148,7 @@ def is_answer(shown: Any, given: httpx.Response) -> bool:
 
 
 LISTS_ARE_CACHED: Final = 10.0
-"""Seconds, generously, until a list contains what was created before it is asked for."""
+"""Seconds, generously, until a list contains a queue or topic that a call has just created."""
 
 
 async def test_every_call_is_answered_as_documented(app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
