@@ -8,9 +8,19 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from taskiq import AckableMessage, BrokerMessage, ScheduledTask, TaskiqResult, TaskiqScheduler
+from taskiq import (
+    AckableMessage,
+    BrokerMessage,
+    Context,
+    ScheduledTask,
+    SimpleRetryMiddleware,
+    TaskiqDepends,
+    TaskiqResult,
+    TaskiqScheduler,
+)
 from taskiq.depends.progress_tracker import TaskProgress, TaskState
 from taskiq.exceptions import ResultGetError
+from taskiq.receiver import Receiver
 
 import duly
 from duly.taskiq import DulyBroker, DulyResultBackend, DulyScheduleSource
@@ -133,6 +143,29 @@ async def test_a_cron_slot_and_a_time_are_sent_once_by_several_schedulers(app: d
 
     assert (await broker.queue.stats()).sent == 1
     assert await source.get_schedules() == []
+
+
+async def test_a_retry_and_a_requeue_of_a_scheduled_task_are_sent(app: duly.AsyncDuly) -> None:
+    broker, source = DulyBroker(app), DulyScheduleSource(app)
+    broker.add_middlewares(SimpleRetryMiddleware(default_retry_count=3))
+    runs = 0
+
+    @broker.task(task_name="work", retry_on_error=True)
+    async def work(number: int, b: int, context: Context = TaskiqDepends()) -> None:  # noqa: B008
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            raise ValueError("once")
+        await context.requeue()
+
+    scheduled = schedule_of(cron="* * * * *")
+    scheduled.labels.update(work.labels)
+    await TaskiqScheduler(broker, [source]).on_ready(source, scheduled)
+    receiver = Receiver(broker, max_async_tasks=1)
+    for _ in range(3):
+        await asyncio.wait_for(receiver.callback(await asyncio.wait_for(taken(broker), 10)), 30)
+
+    assert runs == 3
 
 
 async def test_results_and_progress_are_stored(app: duly.AsyncDuly) -> None:

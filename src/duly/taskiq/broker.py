@@ -10,7 +10,7 @@ from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 
 import duly
 from duly import _port
-from duly.taskiq.schedules import SLOT_LABEL
+from duly.taskiq.schedules import SLOT_LABEL, SlotsSentOnce
 
 _LOG: Final = logging.getLogger("duly.taskiq")
 _WAIT: Final = 20.0
@@ -45,6 +45,7 @@ class DulyBroker(AsyncBroker):
         max_message_bytes: int = 16 << 20,
     ) -> None:
         super().__init__()
+        self.add_middlewares(SlotsSentOnce())
         self._is_own = not isinstance(server, duly.AsyncDuly)
         self.app: duly.AsyncDuly = (
             server if isinstance(server, duly.AsyncDuly) else duly.AsyncDuly(server, namespace=namespace)

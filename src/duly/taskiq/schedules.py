@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from taskiq import ScheduledTask, ScheduleSource
+from taskiq import ScheduledTask, ScheduleSource, TaskiqMessage, TaskiqMiddleware
 
 import duly
 from duly import _port
@@ -11,6 +11,15 @@ from duly import _port
 SLOT_LABEL: Final = "duly_slot"
 """The label of a task with the schedule and the slot that it is for. The broker sends each slot once."""
 _MINUTE: Final = 60
+
+
+class SlotsSentOnce(TaskiqMiddleware):
+    """Removes the slot from a task that runs: its retries and requeues are other messages. The broker adds it."""
+
+    def pre_execute(self, message: TaskiqMessage) -> TaskiqMessage:
+        """Remove the label."""
+        message.labels.pop(SLOT_LABEL, None)
+        return message
 
 
 class DulyScheduleSource(ScheduleSource):
