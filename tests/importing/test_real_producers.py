@@ -17,6 +17,9 @@ from duly import _port, importing
 from tests.conftest import StartedServer
 from tests.importing.test_moves import consume
 
+# Other tests of the process may have registered shared tasks twice.
+pytestmark = pytest.mark.filterwarnings("ignore:Task name")
+
 
 @pytest.fixture
 def url(server: StartedServer) -> str:
