@@ -1,4 +1,4 @@
-"""The faults of an audit are the same in the table, the scripts and the page for operators."""
+"""The faults of an audit are the same in the table, the scripts and the page of audit findings."""
 
 import re
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from duly._core.faults import FAULTS, fault_of
 from duly.message import AuditFault
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "operations.md").read_text()
-CHINESE_PAGE = (DOCS / "zh/operations.md").read_text()
+PAGE = (DOCS / "audit-findings.md").read_text()
+CHINESE_PAGE = (DOCS / "zh/audit-findings.md").read_text()
 SCRIPTS = (files("duly._lua") / "audit.lua", *(files("duly._lua") / "lib/audit").iterdir())
 _TOKEN = re.compile(r"'[^']*'|[^\s']+")
 
@@ -74,9 +74,9 @@ def test_a_fault_is_explained_in_sentences_and_on_the_page(fault: faults.Fault) 
 
 
 def test_the_page_has_no_other_faults() -> None:
-    section = PAGE.split("## When somebody changed the keys")[1].split("\n## ")[0]
+    table = PAGE.split("## The faults")[1]
 
-    assert len(re.findall(r"^\| `", section, re.MULTILINE)) == len(FAULTS)
+    assert len(re.findall(r"^\| `", table, re.MULTILINE)) == len(FAULTS)
 
 
 @pytest.mark.parametrize(
