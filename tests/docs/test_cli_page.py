@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 CLI_PAGES: Final = {"en": ROOT / "docs/cli.md", "zh": ROOT / "docs/zh/cli.md"}
-SHARED_BY_ALL: Final = {"en": "## Shared by all\n", "zh": "## 通用说明\n"}
+SHARED_BY_ALL: Final = {"en": "## Common options\n", "zh": "## 通用说明\n"}
 TUTORIAL = ROOT / "docs/tutorial.md"
 PAGES = [ROOT / "README.md", ROOT / "README.zh-CN.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES.remove(ROOT / "docs/mission.md")  # which also lists future features
