@@ -31,7 +31,6 @@ CEILINGS: Final[Mapping[str, int]] = {
     "_core": 9,
     "_lua": 10,
     "docs/acl.md": 1,
-    "docs/dashboard.md": 60,
     "docs/doctor.md": 5,
     "docs/exactly-once.md": 20,
     "docs/guide.md": 1,
