@@ -33,7 +33,6 @@ CEILINGS: Final[Mapping[str, int]] = {
     "docs/acl.md": 1,
     "docs/doctor.md": 5,
     "docs/exactly-once.md": 20,
-    "docs/guide.md": 1,
     "docs/hosted.md": 5,
     "docs/internals.md": 20,
     "docs/mission.md": 30,

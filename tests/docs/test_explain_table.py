@@ -10,7 +10,7 @@ import duly
 from duly.testing import clock
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["docs/guide.md", "docs/zh/guide.md"]
+PAGES = ["docs/inspecting.md", "docs/zh/inspecting.md"]
 ROW = re.compile(r"^\| .* \| `((?:is|was|has been) .*)` \|$", re.MULTILINE)
 TURN = r"(?:, first in line|, behind \d+ others?)"
 

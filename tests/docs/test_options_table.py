@@ -1,4 +1,4 @@
-"""The tables of options in the guide and the texts of help() match the code."""
+"""The tables of the page of options and the texts of help() match the code."""
 
 import dataclasses
 import inspect
@@ -13,8 +13,8 @@ import duly
 from duly.options import QueueKeywords, TopicKeywords
 
 ROOT = Path(__file__).parents[2]
-GUIDE = ROOT / "docs/guide.md"
-SECTION = re.compile(r"^### Of .*?: `([\w.@]+)\(.*?\n(.*?)(?=^##)", re.MULTILINE | re.DOTALL)
+PAGE = ROOT / "docs/options.md"
+SECTION = re.compile(r"^## Of .*?: `([\w.@]+)\(.*?\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| `(\w+)` \| `(.*?)` \| [^ |]", re.MULTILINE)
 DOCUMENTED = (
     duly.QueueOptions, duly.TopicOptions, duly.Send, duly.Retry, duly.Repeat, duly.Keep, duly.Batch,
@@ -45,7 +45,7 @@ OPTIONS: Mapping[str, dict[str, Any]] = {
 
 
 def tables() -> dict[str, dict[str, str]]:
-    found = SECTION.findall(GUIDE.read_text())
+    found = SECTION.findall(PAGE.read_text())
     return {name: {row[0]: row[1] for row in ROW.findall(text)} for name, text in found}
 
 

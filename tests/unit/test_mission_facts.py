@@ -182,7 +182,9 @@ def section(page: str, heading: str) -> str:
 @pytest.mark.parametrize(
     ("page", "heading", "words"),
     [
-        pytest.param("docs/guide.md", "Leases, renewal, fencing", r"without renewal .* lease .* longer", id="000-9"),
+        pytest.param(
+            "docs/receiving.md", "Leases, renewal, fencing", r"without renewal .* lease .* longer", id="000-9",
+        ),
         pytest.param(
             "docs/order.md", "Why parallel consumers lose the order", r"deliveries are in order, but the work overlaps",
             id="001-2 many",
@@ -202,14 +204,17 @@ def section(page: str, heading: str) -> str:
         pytest.param("docs/locks.md", "When the lock is busy", r"do not sleep in a handler", id="002-5 sleeping"),
         pytest.param("README.md", "Guarantees", r"delivery is \*at least once\*", id="003-3 at least once"),
         pytest.param(
-            "docs/guide.md", "Leases, renewal, fencing", r"stands still for longer than its lease .* does not know it",
+            "docs/receiving.md", "Leases, renewal, fencing",
+            r"stands still for longer than its lease .* does not know it",
             id="003-3 a lost lease",
         ),
         pytest.param(
             "README.md", "Guarantees", r"redelivered until a consumer acks it, for as long as the server keeps",
             id="003-22 the guarantee",
         ),
-        pytest.param("docs/guide.md", "Audit", r"finds what other programs did to the keys", id="003-22 the exception"),
+        pytest.param(
+            "docs/inspecting.md", "Audit", r"finds what other programs did to the keys", id="003-22 the exception",
+        ),
     ],
 )  # fmt: skip
 def test_the_documentation_has_the_words(page: str, heading: str, words: str) -> None:
