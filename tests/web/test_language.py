@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -263,3 +264,19 @@ def test_values_are_escaped_in_every_language() -> None:
 
 def test_names_with_braces_stay_as_they_are() -> None:
     assert "{name}" in CHINESE.sentence("there is no queue '{name}'.")
+
+
+@pytest.mark.parametrize("english", CHINESE.sentences)
+def test_a_long_text_of_a_user_is_matched_in_linear_time(english: str) -> None:
+    first, *others = re.split(r"\{\w+\}", english)
+    repeated = "".join(others) or first
+    text = (first + repeated * (10_000 // len(repeated)))[:9_999] + "\0"
+
+    began = time.process_time()
+    CHINESE.sentence(text)
+    assert time.process_time() - began < 5  # with backtracking it takes minutes
+
+
+def test_a_value_may_contain_the_text_that_ends_the_sentence() -> None:
+    text = "message 1 of queue 'q' has been dead since 10:00: rejected, last error a.b. c."
+    assert CHINESE.sentence(text).endswith("最后的错误为 a.b. c。")

@@ -93,12 +93,20 @@ _PATTERNS: Final = {"turn": "(?:, (?:first in line|behind [0-9]+ others?))?"}
 
 
 def pattern_of(english: str) -> re.Pattern[str]:
-    """Return the pattern of the texts that an English sentence with placeholders stands for."""
-    parts = _PLACEHOLDER.split(english)
-    found = [
-        f"(?P<{part}>{_PATTERNS.get(part, '.*?')})" if at % 2 else re.escape(part) for at, part in enumerate(parts)
-    ]
-    return re.compile("".join(found), re.DOTALL)
+    """Return the pattern of the texts that an English sentence with placeholders stands for.
+
+    A value ends where the text after its placeholder first occurs, and the last one with the sentence. The groups are
+    atomic, so that a match takes linear time: a text of a user may repeat the texts between placeholders.
+    """
+    first, *rest = _PLACEHOLDER.split(english)
+    found, values = re.escape(first), ""
+    for at, (place, after) in enumerate(zip(rest[::2], rest[1::2], strict=True), 1):
+        values += f"(?P<{place}>{_PATTERNS.get(place, '.*?')})"
+        if 2 * at == len(rest):
+            found += values + re.escape(after)
+        elif after:
+            found, values = f"{found}(?>{values}{re.escape(after)})", ""
+    return re.compile(found, re.DOTALL)
 
 
 def _shown(value: Any) -> Any:
