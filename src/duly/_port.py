@@ -27,7 +27,7 @@ from duly._core.call import Call
 from duly._core.foreign_names import encoded as encoded_name
 from duly._core.keys import ForeignKeys, KombuKeys, QueueKeys, ValueKeys
 from duly._core.measures import size_text, span
-from duly._core.naming import nearest
+from duly._core.naming import about, nearest
 from duly._core.observing import attached
 from duly._core.published import Published, of_queue, usable
 from duly._core.rates import Course, Rates
@@ -49,7 +49,7 @@ from duly._sync.topic import Topic
 from duly.errors import CodecError, UsageError
 from duly.memory.engine import Engine
 from duly.message import Message, MessageId, Pending, PendingMessage
-from duly.options import MAX_BATCH, QueueOptions, TopicOptions, checked_seconds
+from duly.options import MAX_BATCH, QueueOptions, Send, TopicOptions, checked_seconds
 
 __all__ = [
     "LIVE",
@@ -73,6 +73,7 @@ __all__ = [
     "alike",
     "all_listed",
     "before_leaving",
+    "check_send",
     "check_server",
     "counts_of",
     "deferred",
@@ -145,6 +146,12 @@ def server_address(app: AsyncDuly) -> str:
 def max_message_bytes(app: AsyncDuly) -> int:
     """Return the size limit of messages that the app was created with."""
     return app._max_message_bytes
+
+
+def check_send(queue: Queue[Any], message: Send[Any]) -> None:
+    """Check a message as `send` does, without sending it. Raises UsageError."""
+    with about("queue", queue.name):
+        queue._encoded(message)
 
 
 def memory_engine(app: Duly | AsyncDuly) -> Engine | None:

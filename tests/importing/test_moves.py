@@ -247,6 +247,65 @@ def test_a_message_that_cannot_be_read_stays_and_does_not_block_others(
     assert consume(queue) == list(range(0, 250, 2))
 
 
+def test_a_message_that_the_queue_refuses_stays_and_does_not_block_others(
+    old: redis.Redis, origin: duly.Duly, app: duly.Duly, queue_name: str
+) -> None:
+    queue = app.queue(queue_name, max_message_bytes=100)
+    old.lpush(queue_name, "1", json.dumps("x" * 200), "NaN", r'"\ud800"', "2")
+
+    dry = importing.move(importing.PlainList(origin, queue_name), queue, dry_run=True)
+    report = importing.move(importing.PlainList(origin, queue_name), queue)
+
+    assert report == dry
+    assert report.moved == {"list": 2}
+    assert sum(report.left.values()) == 3
+    assert any("max_message_bytes=100" in reason for reason in report.left)
+    assert old.llen(queue_name) == 3
+    assert old.exists(holding_key(queue_name)) == 0
+    assert consume(queue) == [1, 2]
+
+
+def test_a_sorted_set_can_be_moved_after_an_attempt_with_the_wrong_unit(
+    old: redis.Redis, origin: duly.Duly, app: duly.Duly, queue_name: str
+) -> None:
+    queue = app.queue(queue_name)
+    old.zadd(queue_name, {'"body"': (time.time() + HOUR) * 1000})
+
+    [refused] = importing.move(importing.PlainSortedSet(origin, queue_name), queue).left
+    report = importing.move(importing.PlainSortedSet(origin, queue_name, unit=0.001), queue)
+
+    assert "it seems to be in milliseconds" in refused
+    assert report.total == 1
+    assert consume(queue) == ["body"]
+
+
+def test_a_member_that_is_added_again_after_it_was_moved_is_another_message(
+    old: redis.Redis, origin: duly.Duly, app: duly.Duly, queue_name: str
+) -> None:
+    queue = app.queue(queue_name)
+    taken: list[object] = []
+    for _ in range(2):
+        old.zadd(queue_name, {'"report"': 1000})
+        importing.move(importing.PlainSortedSet(origin, queue_name), queue)
+        taken += consume(queue)
+
+    assert taken == ["report", "report"]
+
+
+def test_a_job_of_rq_with_the_id_of_a_moved_one_is_another_message(
+    old: redis.Redis, origin: duly.Duly, app: duly.Duly, queue_name: str
+) -> None:
+    queue = app.queue(queue_name)
+    taken = []
+    for day in ("monday", "tuesday"):
+        add_job(old, "report", json.dumps(["shop.report", None, [day], {}]).encode())
+        old.rpush(f"rq:queue:{queue_name}", "report")
+        importing.move(importing.RqQueue(origin, queue_name), queue)
+        taken += consume(queue)
+
+    assert [body["args"] for body in taken] == [["monday"], ["tuesday"]]  # type: ignore[index]
+
+
 @pytest.mark.parametrize(("unit", "factor"), [(1.0, 1), (0.001, 1000)])
 def test_a_sorted_set_keeps_its_due_times(
     unit: float, factor: int, old: redis.Redis, origin: duly.Duly, app: duly.Duly, queue_name: str
@@ -408,6 +467,22 @@ def test_the_expiry_and_the_priority_of_celery_are_kept(
     importing.move(importing.CeleryQueue(origin, "orders", tasks={}), queue)
 
     assert [(each.body["args"], each.priority) for each in queue.list("ready")][-1] == (["late"], 3)
-    wait_until(lambda: datetime.now(UTC).isoformat() > soon)
+    wait_until(lambda: (datetime.now(UTC) - timedelta(seconds=1)).isoformat() > soon)
     assert [d.body["args"] for d in queue.receive(limit=10, wait=0)] == [["urgent"], ["late"]]
     assert queue.stats().expired == 1
+
+
+def test_a_message_that_expires_before_a_killed_move_is_repeated_is_not_delivered(
+    old: redis.Redis, origin: duly.Duly, app: duly.Duly, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = app.queue(queue_name)
+    soon = datetime.now(UTC) + timedelta(seconds=10)
+    old.lpush("orders", celery_message("shop.close", ["expires"], "1", expires=soon.isoformat()))
+    with monkeypatch.context() as patch:
+        patch.setattr(queue, "send_many", Fuse(1, is_sent=False).guard(queue.send_many))
+        with pytest.raises(Killed):
+            importing.move(importing.CeleryQueue(origin, "orders", tasks={}), queue)
+    monkeypatch.setattr(time, "time", lambda: soon.timestamp() + 1)
+
+    assert importing.move(importing.CeleryQueue(origin, "orders", tasks={}), queue).resumed == 1
+    wait_until(lambda: not queue.receive(wait=0) and queue.stats().expired == 1)

@@ -1,5 +1,6 @@
 """Moves the messages of a source to a queue."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,9 @@ PAGE: Final = 100
 """Messages that are read, taken and sent together."""
 DEDUP_FOR: Final = 86400.0
 """Seconds within which a move that was killed must be repeated, or a message may arrive twice."""
+
+_NO_ID: Final = "0" * 32
+"""In place of the id that a message without one gets when it is taken."""
 
 
 @dataclass
@@ -88,7 +92,7 @@ class _Mover:
             report.moved[place.name] += held
         while entries := fence.read(seen, PAGE):
             seen += len(entries)
-            for judged in self._source.judge(place, entries):
+            for judged in self._judged(place, entries):
                 if isinstance(judged, Arrival):
                     report.moved[place.name] += 1
                 elif isinstance(judged, Gone):
@@ -108,13 +112,26 @@ class _Mover:
         """Move entries until none is left but those that must stay."""
         staying = 0
         while entries := fence.read(staying, PAGE):
-            judged = self._source.judge(place, entries)
+            judged = self._judged(place, entries)
             self._send(fence, place, fence.take(_arrivals(entries, judged)))
             self._bury(fence, place, entries, judged)
             for each in judged:
                 if isinstance(each, Left):
                     staying += 1
                     self._report.left[each.reason] += 1
+
+    def _judged(self, place: Place, entries: Sequence[Entry]) -> list[Judged]:
+        """Decide for each entry. One that the queue would refuse stays: if it were taken, the move could not go on."""
+        return [self._unless_refused(each) for each in self._source.judge(place, entries)]
+
+    def _unless_refused(self, judged: Judged) -> Judged:
+        if not isinstance(judged, Arrival):
+            return judged
+        try:
+            _port.check_send(self._queue, self._as_send(Held(judged.id or _NO_ID, judged)))
+        except UsageError as error:
+            return Left(str(error))
+        return judged
 
     def _send(self, fence: Fence, place: Place, held: Sequence[Held]) -> None:
         """Send first, and forget afterwards: a move that is killed in between sends again, and nothing is lost."""
@@ -141,7 +158,7 @@ class _Mover:
         return duly.Send(
             arrival.body,
             at=arrival.at,
-            ttl=arrival.ttl,
+            ttl=arrival.ttl_at(time.time()),
             priority=arrival.priority,
             headers=arrival.headers,
             retry=policy,

@@ -1,6 +1,5 @@
 """Lists and sorted sets that your own program uses as queues: LPUSH and BRPOP, or ZADD with due times as scores."""
 
-import hashlib
 from collections.abc import Iterable, Sequence
 
 import duly
@@ -31,7 +30,10 @@ class PlainList:
 
 
 class PlainSortedSet:
-    """A sorted set whose scores are due times, in seconds since the epoch or in another unit."""
+    """A sorted set whose scores are due times, in seconds since the epoch or in another unit.
+
+    Its members have no identity: one that is added again after it was moved is another message.
+    """
 
     origin = "sorted-set"
 
@@ -49,14 +51,10 @@ class PlainSortedSet:
         """Move each member whose body can be read, with its due time."""
         return [
             unreadable(each.member, self._format)
-            or Arrival(self._id(each), each.member, self._format, at=each.score * self._unit)
+            or Arrival(None, each.member, self._format, at=each.score * self._unit)
             for each in entries
         ]
 
     def others(self) -> dict[str, int]:
         """Return nothing: all that there is can be moved."""
         return {}
-
-    def _id(self, entry: Entry) -> str:
-        """Name a member by its value and its time: the same member may be added again with another time."""
-        return hashlib.sha256(f"{entry.score} ".encode() + entry.member).hexdigest()

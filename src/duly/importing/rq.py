@@ -59,7 +59,7 @@ class RqQueue:
         if isinstance(task, Left):
             return task
         return Arrival(
-            id_,
+            None,  # a program may use an id again, like job_id="report", and that is another job
             task_body(task, args, kwargs),
             "json",
             at=entry.score if place.kind == "sorted" else None,

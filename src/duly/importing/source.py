@@ -1,8 +1,9 @@
 """A source of foreign messages: the places of its messages, and how each becomes a message of Duly."""
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import duly
@@ -65,16 +66,25 @@ class Arrival:
     """A message of Duly that is to be sent, and the commands that delete the original. It is stored while it moves."""
 
     id: str | None
-    """The identity of the message in its source. None: it has none, and gets one when it is taken."""
+    """The identity that no other message of its source ever has. None: it has none, and gets one when it is taken."""
     raw: bytes
     format: BodyFormat
     at: float | None = None
     priority: int = 0
     ttl: float | None = None
+    """Seconds from `judged_at`, or from `at` if that is later."""
     attempts: int | None = None
     headers: dict[str, str] | None = None
     then: list[Command] | None = None
     """Commands that delete the rest of the message. Each has the key as its second word, and is safe to repeat."""
+    judged_at: float = field(default_factory=time.time)
+
+    def ttl_at(self, now: float) -> float | None:
+        """Return the ttl of a message that is sent now. One that has expired gets a millisecond."""
+        if self.ttl is None:
+            return None
+        due_at = self.at or 0.0
+        return max(self.ttl + max(self.judged_at, due_at) - max(now, due_at), 0.001)
 
     @property
     def body(self) -> Any:
