@@ -36,7 +36,6 @@ CEILINGS: Final[Mapping[str, int]] = {
     "docs/hosted.md": 5,
     "docs/internals.md": 20,
     "docs/mission.md": 30,
-    "docs/operations.md": 120,
     "docs/scaling.md": 5,
     "docs/topics.md": 1,
     "docs/workers.md": 1,
