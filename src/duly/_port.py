@@ -93,6 +93,7 @@ __all__ = [
     "max_message_bytes",
     "memory_engine",
     "nearest",
+    "new_id",
     "of_queue",
     "open_queue",
     "open_topic",
@@ -158,6 +159,11 @@ def memory_engine(app: Duly | AsyncDuly) -> Engine | None:
     """Return the engine of an app on `memory://`. None: the app is on a server."""
     engine = getattr(app._link, "engine", None)
     return engine if isinstance(engine, Engine) else None
+
+
+def new_id(app: Duly) -> str:
+    """Make an id for a message whose send may be repeated."""
+    return app._new_id()
 
 
 def registered_queue(app: AsyncDuly, name: str) -> AsyncQueue:

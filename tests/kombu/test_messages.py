@@ -53,6 +53,16 @@ def test_a_message_returns_as_it_was_published(connection: kombu.Connection) -> 
     assert get(connection) is None
 
 
+def test_a_message_that_is_published_again_is_another_one(connection: kombu.Connection, app: duly.Duly) -> None:
+    publish(connection, QUEUE, "first")
+    message = get(connection)
+    assert message is not None
+
+    connection.Producer().publish(message.payload, routing_key="q", headers=message.headers, **message.properties)
+
+    assert app.queue("q").stats().sent == 2
+
+
 @pytest.mark.parametrize("body", [b"\xff\x00", b""])
 def test_bytes_return_as_they_were_published(connection: kombu.Connection, body: bytes) -> None:
     publish(

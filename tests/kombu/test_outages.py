@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import kombu
 import pytest
 
 import duly
+from duly._sync.outbox import Outbox
 from tests.kombu.conftest import Connect
 from tests.kombu.test_messages import QUEUE, consume, publish
 from tests.servers import Server
@@ -70,6 +72,30 @@ def test_publishing_during_an_outage_raises_a_connection_error(connect: Connect,
     with pytest.raises(connection.connection_errors):
         publish(connection, QUEUE, "during")
     own_server.start()
+
+
+def test_a_publish_whose_reply_was_lost_is_repeated_and_stored_once(
+    connect: Connect, app: duly.Duly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = connect()
+    exchange = kombu.Exchange("x", type="direct")
+    queues = [kombu.Queue(name, exchange, routing_key="k") for name in ("one", "two")]
+    for queue in queues:
+        queue(connection.default_channel).declare()
+    send, replies = Outbox.send, [duly.Unavailable("the reply was lost")]
+
+    def send_and_lose_a_reply(outbox: Outbox, message: Any) -> str | None:
+        stored = send(outbox, message)
+        if replies:
+            raise replies.pop()
+        return stored
+
+    monkeypatch.setattr(Outbox, "send", send_and_lose_a_reply)
+
+    connection.Producer(exchange=exchange).publish("body", routing_key="k", retry=True)
+
+    assert not replies
+    assert [app.queue(queue.name).stats().sent for queue in queues] == [1, 1]
 
 
 def test_a_consumer_gets_broadcasts_from_before_and_after_an_outage(connect: Connect, own_server: Server) -> None:

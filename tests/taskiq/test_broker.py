@@ -24,6 +24,7 @@ from taskiq.receiver import Receiver
 
 import duly
 from duly.taskiq import DulyBroker, DulyResultBackend, DulyScheduleSource
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -132,6 +133,44 @@ async def test_schedules_are_added_and_deleted(app: duly.AsyncDuly) -> None:
     await source.delete_schedule(gone.schedule_id)
 
     assert await source.get_schedules() == [kept]
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        {"cron": "*/5 * * * *", "cron_offset": "Asia/Shanghai"},
+        {"cron": "0 3 * * *", "cron_offset": dt.timedelta(hours=8)},
+        {"interval": 5},
+        {"interval": dt.timedelta(minutes=1)},
+        {"time": dt.datetime(2001, 1, 1, 12, 30, 15, tzinfo=dt.UTC)},
+    ],
+    ids=repr,
+)
+async def test_a_schedule_returns_as_it_was_added(app: duly.AsyncDuly, when: dict[str, Any]) -> None:
+    schedule = schedule_of(**when)
+    await DulyScheduleSource(app).add_schedule(schedule)
+
+    assert await DulyScheduleSource(app).get_schedules() == [schedule]
+
+
+async def test_messages_that_are_sent_at_once_are_delivered_once_each(app: duly.AsyncDuly) -> None:
+    broker = DulyBroker(app, fetch=10)
+    wanted = [str(number).encode() for number in range(50)]
+    await asyncio.gather(*(broker.kick(message_of(body)) for body in wanted))
+    found: list[bytes] = []
+
+    async def work() -> None:
+        async for message in broker.listen():
+            found.append(message.data)
+            await message.ack()  # type: ignore[misc]
+
+    workers = [asyncio.create_task(work()) for _ in range(3)]
+    await asyncio.to_thread(wait_until, lambda: len(found) >= len(wanted), "all are delivered", lambda: found)
+    for worker in workers:
+        worker.cancel()
+    await asyncio.wait(workers)
+
+    assert sorted(found) == sorted(wanted)
 
 
 async def test_a_cron_slot_and_a_time_are_sent_once_by_several_schedulers(app: duly.AsyncDuly) -> None:

@@ -9,7 +9,7 @@ from kombu.transport import base, virtual
 import duly
 from duly import _port
 from duly.kombu.declarations import Binding
-from duly.kombu.envelope import Leased, Raw, headers_of, packed, timing_of
+from duly.kombu.envelope import Leased, Raw, headers_of, id_of, identified, packed, timing_of
 from duly.kombu.mailbox import Consumed, Mailbox
 from duly.kombu.subscription import KEEP, ROUTING_KEY, Feed, Subscription
 
@@ -155,6 +155,20 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     # Publishing
 
+    def prepare_message(
+        self,
+        body: Any,
+        priority: int | None = None,
+        content_type: str | None = None,
+        content_encoding: str | None = None,
+        headers: dict[str, Any] | None = None,
+        properties: dict[str, Any] | None = None,
+    ) -> Raw:
+        """Make a message. A publish that kombu repeats after an outage is stored once, while the message is there."""
+        known = identified(properties, lambda: _port.new_id(self.transport.app))
+        message: Raw = super().prepare_message(body, priority, content_type, content_encoding, headers, known)
+        return message
+
     def encode_body(self, body: Any, encoding: str | None = None) -> tuple[Any, str | None]:
         """Encode a body that is not text, so that it fits into JSON. Text stays readable."""
         if isinstance(body, str) and encoding == "base64":
@@ -170,7 +184,12 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             return
         priority = self._get_message_priority(message)
         self.transport.queue(queue).send(
-            packed(message), at=timing.at, ttl=timing.ttl, priority=priority, headers=headers_of(message)
+            packed(message),
+            at=timing.at,
+            ttl=timing.ttl,
+            priority=priority,
+            headers=headers_of(message),
+            id=id_of(message),
         )
 
     def _put_fanout(self, exchange: str, message: Raw, routing_key: str, **_: Any) -> None:

@@ -1,7 +1,7 @@
 """A message of kombu as the body of a message of Duly: JSON with body, headers and properties, as kombu writes it."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -16,6 +16,7 @@ Raw = dict[str, Any]
 
 _LONGEST: Final = 9 * 366 * 86400.0
 """Seconds that a message may wait on the server. Duly refuses ten years."""
+_ID: Final = "duly-id"
 _SHOWN: Final = (("task", "task"), ("id", "task_id"))
 """Headers of Celery that become headers of the message, with their names there."""
 
@@ -33,9 +34,23 @@ class Timing:
         return self.ttl is not None and self.ttl <= 0
 
 
+def identified(properties: dict[str, Any] | None, new_id: Callable[[], str]) -> dict[str, Any]:
+    """Add an id to the properties of a message that is published. kombu repeats a publish with the same properties."""
+    found = {} if properties is None else properties
+    found.setdefault(_ID, new_id())
+    return found
+
+
+def id_of(message: Raw) -> str | None:
+    """Return the id by which a repeated publish is recognised."""
+    found: str | None = message["properties"].get(_ID)
+    return found
+
+
 def packed(message: Raw) -> bytes:
-    """Encode a message."""
-    return str(dumps(message)).encode()
+    """Encode a message. Its id is not part of it: a program that publishes a message again sends another one."""
+    properties = {name: value for name, value in message["properties"].items() if name != _ID}
+    return str(dumps({**message, "properties": properties})).encode()
 
 
 def unpacked(raw: bytes) -> Raw:
