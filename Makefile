@@ -115,6 +115,7 @@ gen: setup figures ## Write the sync client and its tests, docs/conformance.md, 
 	$(BIN)/python tools/unasync.py
 	$(BIN)/python -m tests.client.conformance
 	$(BIN)/python tools/picture.py
+	$(BIN)/python -m tools.diagrams
 
 figures: setup ## Write the figures and plots of all pages from benchmarks/results
 	$(BIN)/python -m benchmarks.report

@@ -172,6 +172,6 @@ def palettes() -> tuple[dict[str, str], dict[str, str]]:
         dict(re.findall(r"--([\w-]+): (#\w+);", block))
         for block in re.findall(r":root \{(.*?)\}", _SHEET.read_text(), re.DOTALL)[:2]
     )
-    return tuple(  # type: ignore[return-value]
+    return tuple(
         {name: found[name] for name in _TAKEN} | added for found, added in zip((light, dark), _ADDED, strict=True)
     )
