@@ -13,7 +13,7 @@ from typing import Final
 from benchmarks import kept
 from benchmarks.contest import sides
 from benchmarks.peers import brokers, environments
-from benchmarks.peers.catalog import PEERS, USUAL
+from benchmarks.peers.catalog import PEERS
 from benchmarks.rig import Result, Rig, running_rig
 
 SUITES: Final = {
@@ -113,7 +113,7 @@ def _peers(suite: str, wanted: Sequence[str] | None) -> Sequence[str]:
     if suite == "field":
         return tuple(PEERS) if wanted is None else wanted
     if suite == "worker":  # all on the server of the rig
-        return [name for name in (USUAL if wanted is None else wanted) if PEERS[name].broker == "valkey"]
+        return [name for name in wanted or () if PEERS[name].broker == "valkey"]
     return []
 
 

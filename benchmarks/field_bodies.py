@@ -5,7 +5,7 @@ from benchmarks.peers.brokers import Broker
 from benchmarks.rig import Result, Rig
 
 SIZES = {"100 B": 100, "10 KB": 10_000, "1 MB": 1_000_000}
-ROUNDS = 2
+ROUNDS, PEER_ROUNDS = 2, 1
 MOST_BYTES = 100_000_000
 """Of all bodies of one fill."""
 
@@ -14,7 +14,8 @@ Rates = dict[str, tuple[float, float]]
 
 def measure(rig: Rig) -> list[Result]:
     """Send one by one and drain, for each size, all sides in turn."""
-    found = in_turn(sides(rig.peers), min(ROUNDS, rig.rounds), lambda side, broker: _rates(rig, side, broker))
+    rounds = min(ROUNDS, rig.rounds)
+    found = in_turn(sides(rig.peers), rounds, lambda side, broker: _rates(rig, side, broker), peer_rounds=PEER_ROUNDS)
     return [
         figure(
             f"{what}, bodies of {size}",

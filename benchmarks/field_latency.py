@@ -7,7 +7,7 @@ from benchmarks.peers.brokers import Broker
 from benchmarks.peers.parties import Party, Record
 from benchmarks.rig import Result, Rig, percentile
 
-ROUNDS = 3
+ROUNDS, PEER_ROUNDS = 3, 2
 MESSAGES = 200
 GAP = 0.01
 LOAD_SECONDS = 1.5
@@ -26,7 +26,12 @@ class Latencies:
 
 def measure(rig: Rig) -> list[Result]:
     """Send from one process to a worker in another, all sides in turn; both processes read the same clock."""
-    found = in_turn(sides(rig.peers), min(ROUNDS, rig.rounds), lambda side, broker: _latencies(rig, side, broker))
+    found = in_turn(
+        sides(rig.peers),
+        min(ROUNDS, rig.rounds),
+        lambda side, broker: _latencies(rig, side, broker),
+        peer_rounds=PEER_ROUNDS,
+    )
     results = []
     for name, rounds in found.items():
         for load, waits in (

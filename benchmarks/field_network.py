@@ -6,7 +6,7 @@ from benchmarks.peers.brokers import Broker
 from benchmarks.rig import Result, Rig, percentile
 
 ROUND_TRIP = 0.001
-ROUNDS = 2
+ROUNDS, PEER_ROUNDS = 2, 1
 SINGLES = 200
 MOST = 10_000
 LATENCIES, GAP = 100, 0.02
@@ -14,7 +14,8 @@ LATENCIES, GAP = 100, 0.02
 
 def measure(rig: Rig) -> list[Result]:
     """Send, send many, drain, and send to an idle worker, all through a proxy that delays every byte."""
-    found = in_turn(sides(rig.peers), min(ROUNDS, rig.rounds), lambda side, broker: _figures(rig, side, broker))
+    rounds = min(ROUNDS, rig.rounds)
+    found = in_turn(sides(rig.peers), rounds, lambda side, broker: _figures(rig, side, broker), peer_rounds=PEER_ROUNDS)
     questions = {"send": "messages/s", "send many": "messages/s", "drain": "messages/s", "latency, idle, p50": "ms"}
     return [
         figure(

@@ -6,7 +6,7 @@ from benchmarks.contest import Side, figure, in_turn, of_best_peer, sides
 from benchmarks.peers.brokers import Broker
 from benchmarks.rig import Result, Rig
 
-ROUNDS = 3
+ROUNDS, PEER_ROUNDS = 3, 2
 SINGLES = 4_000
 
 
@@ -23,8 +23,14 @@ class Rates:
     """None of a drain that was too short to tell."""
     memory: float
 
+    @property
+    def overlap(self) -> float | None:
+        """The wall time of a message, of the larger CPU time: 1 if worker and server never wait for each other."""
+        return None if self.worker_cpu is None else 1e6 / self.drain / max(self.worker_cpu, self.drain_cpu)
+
 
 DRAIN = "drain, one worker process"
+OVERLAP = "drain: wall time of a message, of the larger CPU time"
 COLUMNS = {
     "send, one after another": ("send", "messages/s", True),
     "send, many at once": ("bulk", "messages/s", True),
@@ -33,18 +39,22 @@ COLUMNS = {
     "server CPU of a drained message": ("drain_cpu", "us", False),
     "worker CPU of a message": ("worker_cpu", "us", False),
     "memory of a waiting message": ("memory", "bytes", False),
+    OVERLAP: ("overlap", "ratio", False),
 }
+BARS = {OVERLAP: 1.15}
 
 
 def measure(rig: Rig) -> list[Result]:
     """Send one by one, send many, drain both: each side in turn."""
-    found = in_turn(sides(rig.peers), min(ROUNDS, rig.rounds), lambda side, broker: _rates(rig, side, broker))
+    rounds = min(ROUNDS, rig.rounds)
+    found = in_turn(sides(rig.peers), rounds, lambda side, broker: _rates(rig, side, broker), peer_rounds=PEER_ROUNDS)
     results = []
     for question, (field, unit, higher) in COLUMNS.items():
         for name, rounds in found.items():
             values = [getattr(rates, field) for rates in rounds]
             if samples := [value for value in values if value is not None]:
-                results.append(figure(question, name, unit, samples, higher_is_better=higher))
+                bar = BARS.get(question)
+                results.append(figure(question, name, unit, samples, higher_is_better=higher, bar=bar))
     return results + of_best_peer(DRAIN, results, bar=15)
 
 

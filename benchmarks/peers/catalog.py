@@ -161,10 +161,6 @@ PEERS: Final[Mapping[str, Peer]] = {
     ),
 }  # fmt: skip
 
-USUAL: Final = ("repid", "taskiq", "arq")
-"""Measured by the worker's questions unless told otherwise: the fastest, the one with the shortest way, and one that
-has delays. The field's questions measure all."""
-
 
 def adapter_of(name: str) -> str:
     """Return the module and the environment of a peer."""

@@ -8,21 +8,21 @@ from benchmarks.report.results import Results
 
 Write = Callable[[Results], str]
 
-DRAIN: Final = "drain, one worker, duly async"
-IDLE: Final = "idle latency, send to handler, p50, "
-LATE: Final = "200 due over 5 s, late, "
-BURST: Final = "5,000 due at once, the last one, "
-KILL: Final = "kill -9, a lease of 5 s: all done after"
+DRAIN: Final = "drain, one worker process"
+IDLE: Final = "latency, idle, "
+LATE: Final = "delayed over 5 s, late, "
+BURST: Final = "5,000 due at once, the last one"
+KILL: Final = "kill -9: the last one done after"
 KEYED: Final = "server CPU with a key / without, 1,000 keys "
 LIFE: Final = "server CPU for a message's life, batches of 100"
 
 
-def _rate(suite: str, question: str) -> Write:
-    return lambda results: rate(results.figure(suite, question).value)
+def _rate(suite: str, question: str, party: str = "") -> Write:
+    return lambda results: rate(results.figure(suite, question, party).value)
 
 
-def _value(suite: str, question: str, form: str) -> Write:
-    return lambda results: format(results.figure(suite, question).value, form)
+def _value(suite: str, question: str, form: str, party: str = "") -> Write:
+    return lambda results: format(results.figure(suite, question, party).value, form)
 
 
 def _beside(suite: str, question: str, name: str, form: str) -> Write:
@@ -33,17 +33,11 @@ def _beside_rate(suite: str, question: str, name: str) -> Write:
     return lambda results: rate(results.figure(suite, question).beside[name])
 
 
-def _least(question: str, form: str = "") -> Write:
+def _end(question: str, party: str, choose: Callable[[list[float]], float], form: str = "") -> Write:
+    """Give the smallest or the largest sample of the field."""
+
     def write(results: Results) -> str:
-        value = min(results.figure("worker", question).samples)
-        return format(value, form) if form else rate(value)
-
-    return write
-
-
-def _most(question: str, form: str = "") -> Write:
-    def write(results: Results) -> str:
-        value = max(results.figure("worker", question).samples)
+        value = choose(results.figure("field", question, party).samples)
         return format(value, form) if form else rate(value)
 
     return write
@@ -51,62 +45,61 @@ def _most(question: str, form: str = "") -> Write:
 
 def _times(peer: str) -> Write:
     """How many times as many messages Duly handled as a peer."""
-    return lambda results: f"{_drained(results, 'duly async') / _drained(results, peer):.0f}"
+    return lambda results: f"{_drained(results, 'duly') / _drained(results, peer):.0f}"
 
 
 def _drained(results: Results, party: str) -> float:
-    return results.figure("worker", f"drain, one worker, {party}").value
+    return results.figure("field", DRAIN, party).value
 
 
-def _of_peer(peer: str) -> dict[str, Write]:
-    drain = f"drain, one worker, {peer}"
+def _drain(party: str, name: str) -> dict[str, Write]:
     return {
-        f"drain.{peer}": _rate("worker", drain),
-        f"drain.{peer}.times": _times(peer),
-        f"drain.{peer}.worker_cpu": _beside("worker", drain, "worker CPU us", ".0f"),
-        f"drain.{peer}.server_cpu": _beside("worker", drain, "server CPU us", ".0f"),
+        name: _rate("field", DRAIN, party),
+        f"{name}.worker_cpu": _value("field", "worker CPU of a message", ".0f", party),
+        f"{name}.server_cpu": _value("field", "server CPU of a drained message", ".0f", party),
     }
 
 
 def _idle(party: str, name: str) -> dict[str, Write]:
-    question = IDLE + party
     return {
-        f"{name}.p50": _value("worker", question, ".2f"),
-        f"{name}.p99": _beside("worker", question, "p99 ms", ".1f"),
-        f"{name}.p50.least": _least(question, ".2f"),
-        f"{name}.p50.most": _most(question, ".2f"),
+        f"{name}.p50": _value("field", f"{IDLE}p50", ".2f", party),
+        f"{name}.p99": _value("field", f"{IDLE}p99", ".1f", party),
+        f"{name}.p50.least": _end(f"{IDLE}p50", party, min, ".2f"),
+        f"{name}.p50.most": _end(f"{IDLE}p50", party, max, ".2f"),
     }
 
 
 def _late(party: str, name: str) -> dict[str, Write]:
     return {
-        f"{name}.p50": _value("worker", f"{LATE}p50, {party}", ".1f"),
-        f"{name}.p99": _value("worker", f"{LATE}p99, {party}", ".1f"),
+        f"{name}.p50": _value("field", f"{LATE}p50", ".2f", party),
+        f"{name}.p99": _value("field", f"{LATE}p99", ".1f", party),
     }
 
 
 FIGURES: Final[Mapping[str, Write]] = {
-    "drain": _rate("worker", DRAIN),
-    "drain.least": _least(DRAIN),
-    "drain.most": _most(DRAIN),
+    **_drain("duly", "drain"),
+    "drain.least": _end(DRAIN, "duly", min),
+    "drain.most": _end(DRAIN, "duly", max),
+    "drain.overlap": _value("field", "drain: wall time of a message, of the larger CPU time", ".2f", "duly"),
     "drain.sync": _rate("worker", "drain, one worker, duly sync"),
-    "drain.worker_cpu": _beside("worker", DRAIN, "worker CPU us", ".0f"),
-    "drain.server_cpu": _beside("worker", DRAIN, "server CPU us", ".0f"),
-    **_of_peer("repid"),
-    **_of_peer("taskiq"),
-    **_of_peer("arq"),
-    **_idle("duly async", "idle"),
+    **_drain("repid", "drain.repid"),
+    **_drain("taskiq", "drain.taskiq"),
+    **_drain("arq", "drain.arq"),
+    "drain.repid.times": _times("repid"),
+    "drain.taskiq.times": _times("taskiq"),
+    "drain.arq.times": _times("arq"),
+    **_idle("duly", "idle"),
     **_idle("repid", "idle.repid"),
     **_idle("taskiq", "idle.taskiq"),
-    "idle.about": _value("worker", f"{IDLE}duly async", ".0f"),
-    "idle.ping": _beside("worker", f"{IDLE}duly async", "an idle PING, p50 ms", ".2f"),
-    **_late("duly async", "late"),
+    "idle.ping": _beside("worker", "idle latency, send to handler, p50, duly async", "an idle PING, p50 ms", ".2f"),
+    **_late("duly", "late"),
+    **_late("celery", "late.celery"),
     **_late("arq", "late.arq"),
-    "burst": _value("worker", f"{BURST}duly async", ".0f"),
-    "burst.arq": _value("worker", f"{BURST}arq", ",.0f"),
-    "kill": _value("worker", KILL, ".1f"),
-    "kill.twice": _beside("worker", KILL, "started twice", ".0f"),
-    "kill.lost": _value("worker", "kill -9: lost", ".0f"),
+    "burst": _value("field", BURST, ".0f", "duly"),
+    "burst.arq": _value("field", BURST, ",.0f", "arq"),
+    "kill": _value("field", KILL, ".1f", "duly"),
+    "kill.twice": _value("field", "kill -9: started twice", ".0f", "duly"),
+    "kill.lost": _value("field", "kill -9: lost", ".0f", "duly"),
     "idle_worker.100": _value("worker", "idle, 100 queues: CPU of the worker", ".1f"),
     "idle_server.1": _beside("worker", "idle, 1 queue: CPU of the worker", "server's, %", ".1f"),
     "idle_server.100": _beside("worker", "idle, 100 queues: CPU of the worker", "server's, %", ".1f"),

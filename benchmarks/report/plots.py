@@ -115,24 +115,14 @@ def _svg(title: str, legend: str, height: int, parts: Sequence[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _of_worker(title: str, start: str, unit: str, *, higher_is_better: bool) -> Callable[[Results], str]:
-    """Draw what the worker's suite found of Duly and the usual peers."""
+def _of_field(
+    title: str, question: str, unit: str, *, higher_is_better: bool, only: Sequence[str] = ()
+) -> Callable[[Results], str]:
+    """Draw what was found of the whole field, or `only` of some parties."""
 
     def draw(results: Results) -> str:
-        found = [each for each in results.of("worker") if each.question.startswith(start)]
-        rows = [Bar(each.question.removeprefix(start), each) for each in found]
-        if not rows:
-            raise NotMeasured(f"worker: {start}")
-        return bars(title, unit, rows, higher_is_better=higher_is_better)
-
-    return draw
-
-
-def _of_field(title: str, question: str, unit: str, *, higher_is_better: bool) -> Callable[[Results], str]:
-    """Draw what was found of the whole field."""
-
-    def draw(results: Results) -> str:
-        rows = [Bar(each.party, each) for each in results.of("field") if each.question == question]
+        found = [each for each in results.of("field") if each.question == question]
+        rows = [Bar(each.party, each) for each in found if each.party in only or not only]
         if not rows:
             raise NotMeasured(f"field: {question}")
         return bars(title, unit, rows, higher_is_better=higher_is_better)
@@ -152,29 +142,29 @@ def _of_scale(title: str, start: str, step: str, unit: str) -> Callable[[Results
     return draw
 
 
+_DRAIN: Final = "drain, one worker process"
+_IDLE: Final = "latency, idle, p50"
+_USUAL: Final = ("duly", "repid", "taskiq", "arq")
+"""The parties of the first plots of the page: Duly, the fastest, the one with the shortest way, and one with delays."""
+
 PLOTS: Final[Mapping[str, tuple[str, Callable[[Results], str]]]] = {
     "speed-drain": (
         "Messages per second that one worker process handles, and three other queues",
-        _of_worker("One worker process drains a queue", "drain, one worker, ", "messages/s", higher_is_better=True),
+        _of_field("One worker process drains a queue", _DRAIN, "messages/s", higher_is_better=True, only=_USUAL),
     ),
     "speed-idle": (
-        "Milliseconds from send to the handler of an idle worker",
-        _of_worker(
-            "From send to the handler of an idle worker, p50",
-            "idle latency, send to handler, p50, ",
-            "ms",
-            higher_is_better=False,
+        "Milliseconds from send to the handler of an idle worker, and two other queues",
+        _of_field(
+            "From send to the handler of an idle worker, p50", _IDLE, "ms", higher_is_better=False, only=_USUAL[:3]
         ),
     ),
     "field-drain": (
         "Messages per second that one worker process handles, the whole field",
-        _of_field(
-            "One worker process drains a queue", "drain, one worker process", "messages/s", higher_is_better=True
-        ),
+        _of_field("One worker process drains a queue", _DRAIN, "messages/s", higher_is_better=True),
     ),
     "field-latency": (
         "Milliseconds from send to the handler of an idle worker, p50, the whole field",
-        _of_field("From send to an idle handler, p50", "latency, idle, p50", "ms", higher_is_better=False),
+        _of_field("From send to an idle handler, p50", _IDLE, "ms", higher_is_better=False),
     ),
     "field-latency-p99": (
         "Milliseconds from send to the handler of an idle worker, p99, the whole field",

@@ -110,6 +110,7 @@ TABLES: Final[Mapping[str, Write]] = {
         ("server CPU of a send, us", "server CPU of a send"),
         ("of a drained message, us", "server CPU of a drained message"),
         ("worker CPU, us", "worker CPU of a message"),
+        ("wall time, of the larger CPU time", "drain: wall time of a message, of the larger CPU time"),
         ("memory waiting, bytes", "memory of a waiting message"),
     ),
     "table.latency": field(

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as runs
-from benchmarks import contest, instructions, kept, slow_network
+from benchmarks import contest, field_delays, instructions, kept, slow_network
 from benchmarks.__main__ import SUITES
 from benchmarks.contest import figure, of_best_peer
 from benchmarks.peers.brokers import BROKERS, HOST, Broker
-from benchmarks.peers.catalog import PEERS, USUAL, adapter_of
+from benchmarks.peers.catalog import PEERS, adapter_of
 from benchmarks.rig import Result
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -36,8 +36,10 @@ def test_every_peer_has_an_adapter_a_server_settings_and_a_guarantee(name: str) 
     assert peer.guarantee.startswith(("at least once", "at most once"))
 
 
-def test_the_usual_peers_are_known() -> None:
-    assert set(USUAL) <= set(PEERS)
+def test_peers_are_measured_in_the_field_and_elsewhere_only_on_request() -> None:
+    assert runs._peers("field", None) == tuple(PEERS)
+    assert runs._peers("worker", None) == []
+    assert runs._peers("worker", ["repid", "nats"]) == ["repid"]
 
 
 def test_counts_that_rise_or_are_new_are_reported() -> None:
@@ -106,6 +108,19 @@ def test_only_duly_has_to_clear_a_bar() -> None:
 
 def test_duly_is_not_compared_without_rivals() -> None:
     assert of_best_peer("drain", [result("duly", 1.0), result("nats", 1.0)], bar=15) == []
+
+
+def test_lateness_is_not_compared_with_a_peer_that_delivers_early() -> None:
+    def late(question: str, party: str, value: float) -> Result:
+        return figure(question, party, "ms", [value, value], higher_is_better=False)
+
+    results = [late("late", "duly", 1.0), late("late", "saq", -30.0), late("late", "celery", 2.0)]
+    results += [late(field_delays.EARLIEST, party, at) for party, at in (("saq", -500), ("celery", 1), ("duly", 0.5))]
+
+    (found,) = of_best_peer("late", field_delays._without_early(results), bar=1)
+
+    assert found.question.endswith("(celery)")
+    assert found.value == 0.5
 
 
 def test_a_slow_network_delivers_all_bytes_in_order_after_a_round_trip() -> None:
