@@ -128,7 +128,7 @@ class Drawing:
         dx, dy = ((x > before_x) - (x < before_x), (y > before_y) - (y < before_y))
         if dx and dy:
             size = ((x - before_x) ** 2 + (y - before_y) ** 2) ** 0.5
-            dx, dy = (x - before_x) / size, (y - before_y) / size  # type: ignore[assignment]
+            dx, dy = (x - before_x) / size, (y - before_y) / size
         corners = [
             (x, y),
             (x - 9 * dx - 4.5 * dy, y - 9 * dy + 4.5 * dx),
@@ -172,6 +172,7 @@ def palettes() -> tuple[dict[str, str], dict[str, str]]:
         dict(re.findall(r"--([\w-]+): (#\w+);", block))
         for block in re.findall(r":root \{(.*?)\}", _SHEET.read_text(), re.DOTALL)[:2]
     )
-    return tuple(
+    light, dark = (
         {name: found[name] for name in _TAKEN} | added for found, added in zip((light, dark), _ADDED, strict=True)
     )
+    return light, dark

@@ -231,7 +231,7 @@ async def test_letters_of_a_group_are_redriven(site_app: duly.AsyncDuly, client:
         ({"do": "redrive"}, 422),
         ({"do": "redrive", "letter": "some-id"}, 422),
         ({"do": "redrive", "letter": "next~forged"}, 422),
-        ({"do": "redrive-all", "header": "nothing"}, 422),
+        ({"do": "redrive-all", "header": "nothing", "until": "1"}, 422),
     ],
 )
 @pytest.mark.parametrize("path", ["preview", "change"])
@@ -242,6 +242,24 @@ async def test_a_form_that_names_no_letters_is_refused(
     await die(orders, "no")
 
     assert (await post(client, f"{PAGE}/{path}", fields)).status_code == status
+    assert (await orders.stats()).dead == 1
+
+
+@pytest.mark.parametrize("until", [None, "", "²", "9" * 18, "-1", "1e9"])
+@pytest.mark.parametrize("action", ["redrive-all", "delete-all"])
+async def test_all_letters_are_changed_only_up_to_the_end_of_a_preview(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, action: str, until: str | None
+) -> None:
+    orders = site_app.queue("orders")
+    await die(orders, "no")
+    fields = (
+        {"do": action, "confirm": "orders"} if until is None else {"do": action, "confirm": "orders", "until": until}
+    )
+
+    response = await post(client, f"{PAGE}/change", fields)
+
+    assert response.status_code == 400
+    assert "the form names no preview" in response.text
     assert (await orders.stats()).dead == 1
 
 
@@ -265,6 +283,7 @@ async def test_each_action_needs_its_role(
     fields = {"do": action, "confirm": "orders"}
 
     preview = await post(token_client(role), f"{PAGE}/preview", fields)
+    fields["until"] = str(9**16)
     change = await post(token_client(role), f"{PAGE}/change", fields)
 
     assert (preview.status_code, change.status_code) == (200 if status == 303 else 403, status)

@@ -2,8 +2,8 @@
 
 from typing import Any, TypeVar
 
+import taskiq.depends.progress_tracker as tracking  # pyright does not know the type of an imported name
 from taskiq import AsyncResultBackend, TaskiqResult
-from taskiq.depends.progress_tracker import TaskProgress
 from taskiq.exceptions import ResultGetError
 
 import duly
@@ -46,14 +46,14 @@ class DulyResultBackend(AsyncResultBackend[T]):
             result.log = None
         return result
 
-    async def set_progress(self, task_id: str, progress: TaskProgress[Any]) -> None:
+    async def set_progress(self, task_id: str, progress: tracking.TaskProgress[Any]) -> None:
         """Store the progress of a task."""
         await self._store(f"taskiq-progress:{task_id}", progress.model_dump_json().encode())
 
-    async def get_progress(self, task_id: str) -> TaskProgress[Any] | None:
+    async def get_progress(self, task_id: str) -> tracking.TaskProgress[Any] | None:
         """Return the progress of a task, if it has reported some."""
         stored = await _port.value_command(self._app, f"taskiq-progress:{task_id}", "GET")
-        return None if stored is None else TaskProgress.model_validate_json(stored)
+        return None if stored is None else tracking.TaskProgress.model_validate_json(stored)
 
     async def _store(self, name: str, value: bytes) -> None:
         await _port.value_command(self._app, name, "SET", value, "PX", self._keep_ms)

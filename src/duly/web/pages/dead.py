@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -35,6 +36,8 @@ _MAX_COUNTED: Final = 10_000
 _MAX_NAMED: Final = 20
 _MAX_FIELDS: Final = 2 * ROWS
 _MAX_BYTES: Final = 256 * 1024
+_MICROSECONDS: Final = re.compile(r"[0-9]{1,16}")  # until the year 2286
+_NO_PREVIEW: Final = "the form names no preview: use the buttons of the page"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Action = Literal["redrive", "delete"]
@@ -121,6 +124,8 @@ async def change(request: Request) -> Response:
     place, fields = await find_place(request), await _fields(request)
     choice = _choice(fields)
     _check_allowed(request, choice)
+    if choice.letters is None and choice.until is None:
+        raise Refused(400, _NO_PREVIEW)
     if choice.action == "redrive":
         verb, count = "redriven", await _redrive(place, choice, at_end="at_end" in fields)
     else:
@@ -160,13 +165,21 @@ def _choice(fields: Mapping[str, Sequence[str]]) -> Choice:
     if action is None or scope not in ("", "all"):
         raise Refused(400, "the form names no action: use the buttons of the page")
     filter_ = Filter.of({name: values[0] for name, values in fields.items()}, sees_payloads=True)
-    until = _one(fields, "until")
     if scope == "all":
-        return Choice(action, filter_, None, int(until) if until.isdecimal() and len(until) < 19 else None)
+        return Choice(action, filter_, None, _until(_one(fields, "until")))
     letters = [_position(each) for each in fields.get("letter", ())]
     if not letters:
         raise UsageError("no dead letter is selected: go back and check some")
     return Choice(action, filter_, letters)
+
+
+def _until(text: str) -> int | None:
+    """Read the end that a preview has set. None: the form is from the list, not from a preview."""
+    if not text:
+        return None
+    if not _MICROSECONDS.fullmatch(text):
+        raise Refused(400, _NO_PREVIEW)
+    return int(text)
 
 
 def _position(text: str) -> Message:
