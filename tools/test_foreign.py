@@ -51,17 +51,38 @@ CELERY_FILES: Final = (
 )
 KNOWN: Final = {
     "test_of_duly::test_BaseFailover::test_failover_switches_to_alternate_url": (
-        "it reads the port of a URL, which kombu leaves to a transport that parses URLs itself"
+        "conn.port == dead.port",
+        "it reads the port of a URL, which kombu leaves to a transport that parses URLs itself",
     ),
-    "test_inspect::test_Inspect::test_scheduled": "a task with an ETA waits on the server, not in the worker",
+    "test_inspect::test_Inspect::test_scheduled": (
+        "assert [] ==",
+        "a task with an ETA waits on the server, not in the worker",
+    ),
     "test_tasks::test_task_replacement::test_replaced_task_nesting_level_0": (
-        "it resets its result after it has sent the task, so it fails on any transport if the worker is faster"
+        "assert assertion_result",
+        "it resets its result after it has sent the task, so it fails on any transport if the worker is faster",
     ),
     "test_canvas::test_chain::test_chord_header_id_duplicated_on_rabbitmq_msg_duplication": (
-        "it publishes an object that is not JSON, and expects to fail only if the URL begins with redis"
+        "has length of 1, but expected to be of length 2",
+        "it publishes an object that is not JSON, and expects to fail only if the URL begins with redis",
+    ),
+    "test_canvas::test_chord::test_mutable_errback_called_by_chord_from_group_fail_multiple_on_body_failure": (
+        "was never incremented",
+        "it reads 42 counters as soon as the first one has changed, so it fails on any transport if the worker is slow",
+    ),
+    "test_canvas::test_chord::test_enabling_flag_allow_error_cb_on_chord_header": (
+        "ChordError: Dependency",
+        "it expects the error of the header, and on any transport gets that of the chord if both fail before it waits",
+    ),
+    "test_mem_leak_in_exception_handling::test_mem_leak_unhandled_exceptions": (
+        "Memory leak still exists",
+        "it takes the caches that the first exception fills for a leak, on any transport",
     ),
 }
-"""Tests that may fail, each with the reason. All others pass."""
+"""Tests that may fail with an error that has this text, each with the reason. All others pass."""
+_FAILURES: Final = {"failure", "error"}
+OF_SUBTESTS: Final = "contains "
+"""The beginning of the error of a test whose subtests have failed."""
 FIXTURES: Final = """
 import os, kombu, pytest
 from . import common
@@ -83,7 +104,8 @@ class Outcome:
 
     passed: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
-    failed: set[str] = field(default_factory=set)
+    failed: dict[str, list[str]] = field(default_factory=dict)
+    """With the errors. A test and its subtests have one name."""
 
     def add(self, report: Path) -> None:
         """Read a report of pytest."""
@@ -91,13 +113,14 @@ class Outcome:
             place = (case.get("classname") or "").removeprefix("t.integration.").replace(".", "::")
             name = f"{place}::{case.get('name')}"
             kinds = {child.tag for child in case}
-            if kinds & {"failure", "error"}:
-                self.failed.add(name)
+            if kinds & _FAILURES:
+                errors = [f"{each.get('message')}\n{each.text}" for each in case if each.tag in _FAILURES]
+                self.failed.setdefault(name, []).extend(errors)
             elif "skipped" in kinds:
                 self.skipped.add(name)
             else:
                 self.passed.add(name)
-        self.passed -= self.failed  # a test and its subtests have one name
+        self.passed -= self.failed.keys()
 
     def __str__(self) -> str:
         return f"{len(self.passed)} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
@@ -204,9 +227,10 @@ class Suite:
         subprocess.run(command, cwd=self._directory, check=True)
 
 
-def _reason(test: str) -> str | None:
-    """Return why a test may fail, or None."""
-    return KNOWN.get(test.partition("[")[0])
+def _reason(test: str, errors: list[str]) -> str | None:
+    """Return why a test may fail with these errors, or None."""
+    known, reason = KNOWN.get(test.partition("[")[0], ("", None))
+    return reason if all(known in error or error.startswith(OF_SUBTESTS) for error in errors) else None
 
 
 def _results(names: list[str], directory: Path, jobs: int, *, compare: bool) -> Iterator[bool]:
@@ -216,16 +240,16 @@ def _results(names: list[str], directory: Path, jobs: int, *, compare: bool) -> 
         suite.prepare()
         here = suite.run("duly", jobs)
         print(f"{name} on duly: {here}", flush=True)
-        for test in sorted(here.failed):
-            print(f"  failed: {test}: {_reason(test) or 'NO KNOWN REASON'}", flush=True)
+        for test, errors in sorted(here.failed.items()):
+            print(f"  failed: {test}: {_reason(test, errors) or 'NO KNOWN REASON'}", flush=True)
         if compare:
             there = suite.run("redis", jobs)
             print(f"{name} on redis: {there}", flush=True)
             for test in sorted(there.failed):
                 print(f"  failed on redis: {test}", flush=True)
-            for test in sorted(here.failed & there.passed):
+            for test in sorted(here.failed.keys() & there.passed):
                 print(f"  failed on duly alone: {test}", flush=True)
-        yield all(_reason(test) for test in here.failed)
+        yield all(_reason(test, errors) for test, errors in here.failed.items())
 
 
 def main() -> int:

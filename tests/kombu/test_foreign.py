@@ -25,5 +25,5 @@ def test_basic_tests_of_kombu_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     found = suite.run("duly", jobs=2)
 
-    assert found.failed == set()
+    assert found.failed == {}
     assert len(found.passed) > 15
