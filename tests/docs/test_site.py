@@ -1,21 +1,24 @@
 """The pages make a site: it builds without a warning, has all pages and names, and needs nothing from elsewhere."""
 
+import json
 import os
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 
 import pytest
 
 import duly
 import duly.testing
-from tools.site_links import without_outer_links
+from tools.site_links import EXCLUDED, outer_pages, with_reachable_links
+from tools.site_look import described, search_options, without_anchor_list
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 LOADED = re.compile(
-    r"<(?:script|img|iframe|source)\b[^>]*?\ssrc=[\"']?([^\"'\s>]+)|<link\b[^>]*?\shref=[\"']?([^\"'\s>]+)"
+    r"<(?:script|img|iframe|source)\b[^>]*?\ssrc=[\"']?([^\"'\s>]+)|<link\b(?![^>]*rel=.?canonical)[^>]*?\shref=[\"']?([^\"'\s>]+)"
 )
 OF_STYLES = re.compile(r"url\(\s*[\"']?((?:https?:)?//[^)]*)\)|@import\s+[\"']?((?:https?:)?//\S*)")
 
@@ -38,7 +41,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pages() -> list[str]:
-    return sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+    found = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    return sorted(found - set(EXCLUDED))
 
 
 def test_the_site_has_every_page(site: Path) -> None:
@@ -48,8 +52,29 @@ def test_the_site_has_every_page(site: Path) -> None:
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     named = re.findall(r"[\w/.-]+\.md", navigation)
+    of_the_project = [
+        page for page in outer_pages().values() if page == "examples/index.md" or page.startswith("project/")
+    ]
 
-    assert sorted(named) == pages()
+    assert sorted(named) == sorted(pages() + of_the_project)
+
+
+def test_pages_for_the_makers_are_not_in_the_site(site: Path) -> None:
+    configured = (ROOT / "mkdocs.yml").read_text().partition("exclude_docs: |\n")[2]
+
+    assert tuple(configured.split()[: len(EXCLUDED)]) == EXCLUDED
+    assert [page for page in EXCLUDED if (site / page).with_suffix(".html").exists()] == []
+
+
+def test_every_example_is_a_page_with_its_code(site: Path) -> None:
+    examples = [path for path in (ROOT / "examples").iterdir() if path.suffix in {".py", ".mjs"}]
+
+    assert len(examples) > 30
+    for path in examples:
+        page = site / "examples" / f"{path.stem}-{path.suffix[1:]}.html"
+        shown = re.sub(r"<[^>]+>", "", page.read_text())
+        assert path.name in shown
+        assert path.read_text().splitlines()[-1].split("(")[0].strip() in unescape(shown)
 
 
 def test_every_public_name_is_on_a_reference_page(site: Path) -> None:
@@ -137,18 +162,83 @@ def test_external_resources_of_a_page_are_found() -> None:
         pytest.param(
             "a.md", "[x](https://a.example/../b)", "[x](https://a.example/../b)", id="an address stays a link"
         ),
-        pytest.param("a.md", "see [this](../examples/1.py).", "see this (`examples/1.py`).", id="a file is named"),
-        pytest.param("a.md", "[`a.lua`](../src/a.lua)", "`a.lua`", id="a name that is shown is not repeated"),
-        pytest.param("zh/a.md", "[速度](../../README.zh-CN.md#速度)", "速度 (`README.zh-CN.md`)", id="an anchor goes"),
-        pytest.param("a.md", "[`x[0]`](../a.py) [b](b.md)", "`x[0]` (`a.py`) [b](b.md)", id="brackets in brackets"),
+        pytest.param("a.md", "[x](../src/a.lua#L1)", "[x](R/blob/HEAD/src/a.lua#L1)", id="a file is in the repository"),
+        pytest.param("a.md", "[x](mission.md)", "[x](R/blob/HEAD/docs/mission.md)", id="a page that is left out"),
+        pytest.param("a.md", "[x](../CHANGELOG.md)", "[x](project/changelog.md)", id="the changelog is a page"),
+        pytest.param("zh/a.md", "[x](../../SECURITY.md)", "[x](../project/security.md)", id="a page of the project"),
         pytest.param(
-            "a.md", "```\n[x](../a.py)\n```\n[x](../a.py)", "```\n[x](../a.py)\n```\nx (`a.py`)", id="code stays"
+            "a.md", "[x](../examples/08_first_handler.py)", "[x](examples/08_first_handler-py.md)", id="an example"
         ),
+        pytest.param("project/changelog.md", "[x](docs/guide.md#a)", "[x](../guide.md#a)", id="a page from the root"),
+        pytest.param("examples/index.md", "[x](02_async.py)", "[x](02_async-py.md)", id="from the list to an example"),
+        pytest.param(
+            "a.md", "[`x[0]`](../a.py) [b](b.md)", "[`x[0]`](R/blob/HEAD/a.py) [b](b.md)", id="brackets in brackets"
+        ),
+        pytest.param("a.md", "```\n[x](../a.py)\n```", "```\n[x](../a.py)\n```", id="code stays"),
         pytest.param("a.md", "````\n```\n[x](../a.py)\n````", "````\n```\n[x](../a.py)\n````", id="code in code stays"),
     ],
 )
-def test_links_out_of_the_documentation_become_text(page: str, text: str, shown: str) -> None:
-    assert without_outer_links(text, page) == shown
+def test_links_lead_to_a_page_or_to_the_repository(page: str, text: str, shown: str) -> None:
+    assert with_reachable_links(text, page, "R") == shown
+
+
+# --- Search, descriptions, languages --------------------------------------------------------------------------
+
+
+def test_the_search_has_user_pages_only(site: Path) -> None:
+    entries = json.loads((site / "search/search_index.json").read_text())["docs"]
+    found = {entry["location"].partition("#")[0] for entry in entries}
+
+    assert {"tutorial.html", "workers.html", "zh/tutorial.html", "reference/queue.html"} <= found
+    assert [page for page in found if page.startswith(("decisions/", "protocol", "internals", "conformance"))] == []
+
+
+def test_user_pages_are_boosted_and_internal_ones_left_out() -> None:
+    assert search_options("tutorial.md")["boost"] > search_options("scaling.md")["boost"]
+    assert search_options("zh/workers.md")["boost"] > 1
+    assert search_options("decisions/0001-one-sorted-set.md") == {"exclude": True}
+
+
+def test_every_page_has_a_description_of_its_own(site: Path) -> None:
+    found = {}
+    for page in pages():
+        text = (site / page).with_suffix(".html").read_text()
+        found[page] = re.findall(r'<meta name="description" content="([^"]*)"', text)
+
+    assert [page for page, texts in found.items() if len(texts) != 1 or len(texts[0]) < 6] == []
+    shown = [texts[0] for page, texts in found.items() if not page.startswith("reference/")]
+    assert len(set(shown)) > 0.9 * len(shown)
+
+
+def test_a_description_is_the_first_text_of_a_page() -> None:
+    page = (
+        "# Order\n\n![a](b.svg)\n\n[A](#a) · [B](#b) ·\n[C](#c)\n\nMessages with `key=` are\n[in order](x.md).\n\nMore."
+    )
+
+    assert described(page) == "Messages with key= are in order."
+    assert described("# A\n\n" + "word " * 100).endswith("word …")
+    assert without_anchor_list(page).count("(#") == 0
+    assert "Messages with" in without_anchor_list(page)
+
+
+def test_each_page_links_to_its_twin_in_the_other_language(site: Path) -> None:
+    def twin_of(page: str) -> str:
+        [address] = re.findall(r'<a class="language" href="([^"]+)"', (site / page).read_text())
+        return str(address)
+
+    assert twin_of("migration/celery.html") == "../zh/migration/celery.html"
+    assert twin_of("zh/migration/celery.html") == "../../migration/celery.html"
+    assert twin_of("internals.html") == "zh/index.html"
+    assert '<html lang="zh"' in (site / "zh/guide.html").read_text()
+
+
+def test_the_home_shows_the_product_and_how_to_install_it(site: Path) -> None:
+    for home in ("index.html", "zh/index.html"):
+        text = (site / home).read_text()
+        assert 'class="hero"' in text
+        assert "pip install" in text
+        assert "system.svg" in text
+        assert text.partition('class="cards"')[2].partition("</div>")[0].count("<li>") == 6
 
 
 def test_no_page_of_the_site_links_to_a_file_outside(site: Path) -> None:

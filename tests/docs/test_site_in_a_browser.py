@@ -1,0 +1,105 @@
+"""Every page of the site fits its window, wide and narrow, light and dark, and its pictures load."""
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Final
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.docs.test_site import site
+
+__all__ = ["site"]
+CHROMIUM: Final = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+WINDOWS: Final = ((1300, "light"), (400, "dark"))
+PATIENCE: Final = 60_000
+
+PROBLEMS: Final = """() => {
+    const found = [];
+    const over = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+    if (over > 0) found.push(`${over} pixels too wide`);
+    for (const image of document.images) {
+        if (image.src && !(image.complete && image.naturalWidth)) found.push(`no picture: ${image.src}`);
+    }
+    return found;
+}"""
+
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), WINDOWS)
+def test_no_page_is_wider_than_its_window(site: Path, browser: Browser, width: int, scheme: str) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
+    found = {}
+    for file in sorted(site.rglob("*.html")):
+        page.goto(file.as_uri(), timeout=PATIENCE)
+        if problems := page.evaluate(PROBLEMS):
+            found[file.relative_to(site).as_posix()] = problems
+    page.close()
+
+    assert found == {}
+
+
+def test_a_page_that_is_too_wide_is_found(browser: Browser) -> None:
+    page = browser.new_page(viewport={"width": 400, "height": 800})
+    page.set_content('<div style="width: 500px">x</div><img src="file:///nothing.png">')
+
+    assert page.evaluate(PROBLEMS)[0] == "108 pixels too wide"
+    assert len(page.evaluate(PROBLEMS)) == 2
+
+
+@pytest.fixture(scope="module")
+def served(site: Path) -> Iterator[str]:
+    handler = partial(Quiet, directory=str(site))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join(30)
+    server.server_close()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files without a log."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("words", "pages"),
+    [
+        ("lease", {"receiving.html", "faq.html", "workers.html", "guide.html", "tutorial.html"}),
+        ("retry", {"retries.html", "workers.html", "guide.html", "tutorial.html"}),
+        ("cancel a delayed message", {"tutorial.html", "sending.html", "guide.html", "faq.html", "inspecting.html"}),
+    ],
+)
+def test_the_search_leads_to_a_page_for_users(served: str, browser: Browser, words: str, pages: set[str]) -> None:
+    page = browser.new_page(viewport={"width": 1300, "height": 800})
+    page.goto(f"{served}/index.html", timeout=PATIENCE)
+    first = found_first(page, words)
+    page.close()
+
+    assert first in pages
+
+
+def found_first(page: Page, words: str) -> str:
+    page.get_by_placeholder("Search").click()
+    page.get_by_placeholder("Search").fill(words)
+    results = page.locator(".md-search-result__link")
+    expect(results.first).to_be_visible(timeout=PATIENCE)
+    address = results.first.get_attribute("href") or ""
+    return address.rpartition("/")[2].partition("?")[0].partition("#")[0]
