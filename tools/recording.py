@@ -1,6 +1,7 @@
 """Record `duly demo` in a terminal, and write it as an animated SVG for the README.
 
-Run it on a quiet machine: `python -m tools.recording`. It runs the demo for real, and keeps the times of its output.
+Run it on a quiet machine: `python -m tools.recording`. It runs the demo for real, and keeps the times of its output, except
+for long waits.
 The animation needs no script. Readers who prefer less motion see the last screen.
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fcntl import ioctl
 from html import escape
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,8 @@ PAUSE: Final = 0.25
 """Seconds between two screens. A terminal shows more; an eye does not need them."""
 LAST: Final = 8.0
 """Seconds for which the last screen stays."""
+LONGEST: Final = 1.5
+"""Seconds after which a screen changes, even if it stayed longer: the processes of the demo take a while to start."""
 TYPING: Final = 1.2
 _CELL: Final = (8.2, 18)
 _EDGE: Final = 14
@@ -69,7 +72,7 @@ class Line:
 
 def main() -> None:
     """Record the demo, and write the picture if the demo was right and the file is small enough."""
-    screens = list(recorded(COMMAND))
+    screens = without_waits(list(recorded(COMMAND)))
     drawn = svg(screens)
     if not any("verdict: OK" in line for line in screens[-1].lines):
         sys.exit("\n".join(screens[-1].lines))
@@ -105,6 +108,17 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 65536)
     except OSError:  # the other end is closed
         return b""
+
+
+def without_waits(screens: Sequence[Screen]) -> list[Screen]:
+    """Leave out screens that repeat the one before them, and shorten long waits."""
+    kept, at = [screens[0]], screens[0].at
+    for before, screen in pairwise(screens):
+        at += min(screen.at - before.at, LONGEST)
+        if screen.lines != kept[-1].lines:
+            at = min(at, kept[-1].at + LONGEST)
+            kept.append(Screen(at, screen.lines))
+    return kept
 
 
 def lines_of(screens: Sequence[Screen], end: float) -> list[Line]:

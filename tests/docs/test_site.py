@@ -199,7 +199,7 @@ def test_user_pages_are_boosted_and_internal_ones_left_out() -> None:
     assert search_options("decisions/0001-one-sorted-set.md") == {"exclude": True}
 
 
-def test_every_page_has_a_description_of_its_own(site: Path) -> None:
+def test_every_page_has_its_own_description(site: Path) -> None:
     found = {}
     for page in pages():
         text = (site / page).with_suffix(".html").read_text()
