@@ -96,6 +96,20 @@ async def test_a_form_that_is_sent_twice_stores_one_message(
     assert (await site_app.queue("orders").stats()).ready == 1
 
 
+async def test_a_form_that_is_edited_and_sent_again_stores_another_message(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    """Browsers go back to a form as it was, with its hidden fields."""
+    page = await dead(site_app, 1, key="k")
+    fields = fields_of(await client.get(page))
+
+    for body in ("2", "3"):
+        await submit(client, page, {**fields, "body": body})
+
+    queue = site_app.queue("orders")
+    assert [each.body for state in ("ready", "parked") for each in await queue.list(state)] == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 import secrets
@@ -50,7 +51,7 @@ class Draft:
     """A JSON object."""
     delay: str
     once: str
-    """A random text: a form that is sent twice stores one message."""
+    """A random text of the page. With it, the same content that is sent twice is stored once."""
     state: str
     old: str
     """The state of the old message and its position, which has its key and priority.
@@ -58,6 +59,11 @@ class Draft:
     So a form can be sent again after the old message was removed.
     """
     removes: bool
+
+    @property
+    def _digest(self) -> str:
+        content = json.dumps([self.body, self.headers, self.delay])
+        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
     def position(self, id_: str) -> Message:
         """Return the old message. Only its id, state, key and priority are known."""
@@ -75,7 +81,7 @@ class Draft:
             delay=_delay(self.delay),
             key=old.key,
             priority=old.priority,
-            dedup=f"resend-{self.once}",
+            dedup=f"resend-{self.once}-{self._digest}",
             dedup_for=_DEDUP_SECONDS,
         )
 
