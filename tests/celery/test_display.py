@@ -1,5 +1,6 @@
 """The dashboard and the command line show the task of a message of Celery."""
 
+import dataclasses
 import uuid
 
 import pytest
@@ -7,6 +8,7 @@ from celery import Celery
 
 import duly
 import duly.celery
+from duly.celery import tasks
 from duly.cli import output
 from duly.web.pages import text
 from tests.conftest import StartedServer
@@ -28,6 +30,13 @@ def test_the_dashboard_shows_the_name_the_id_and_the_arguments_of_a_task(message
         "task: shop.close_order\nid: t-1\nargs: [7, &#39;&lt;b&gt;&#39;]\nkwargs: {&#39;note&#39;: &#39;x&#39;}\n\n{"
     )
     assert text.body_line(message) == "shop.close_order args=[7, '<b>'] kwargs={'note': 'x'} id=t-1"
+
+
+def test_a_damaged_message_of_a_task_keeps_its_name_and_its_id(message: duly.Message) -> None:
+    """So it can be redriven, or found in the logs of the program that has sent it."""
+    task = tasks._task_of("celery", dataclasses.replace(message, raw=b"{"))
+
+    assert (task.id, task.name, task.args, task.kwargs) == ("t-1", "shop.close_order", "", "")
 
 
 def test_lists_of_the_command_line_show_a_task_and_json_keeps_the_body(message: duly.Message) -> None:

@@ -92,7 +92,8 @@ class Tasks:
 
 
 def _task_of(queue: str, message: duly.Message) -> TaskMessage:
-    """Describe a message. One of another program has no name and no id."""
+    """Describe a message. One of another program has no name and no id. One that is damaged has no arguments."""
     call = _port.task_call(message.raw, message.headers)
-    name, id_, args, kwargs = ("", "", "", "") if call is None else (call.name, call.id, call.args, call.kwargs)
+    name, id_ = (message.headers.get(header, "") for header in ("task", "task_id"))
+    args, kwargs = ("", "") if call is None else (call.args, call.kwargs)
     return TaskMessage(id_, name, args, kwargs, queue, message.due_at, message.reason, message)
