@@ -1,12 +1,14 @@
 """`duly worker --only-recover`: a monitor alone gives the messages of dead consumers back, and several do no harm."""
 
 import asyncio
+import functools
 import random
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -288,3 +290,46 @@ class TestProcesses:
                 assert acked.isdisjoint(each.id for each in held)
                 acked |= {each.id for each in held}
             assert_drained(queue, sent=500, acked=500)
+
+
+def has_crashed(url: str, name: str, id_: str, crashes: int) -> bool:
+    with duly.Duly(url) as app:
+        message = app.queue(name).get(id_)
+    return message is not None and message.crashes == crashes
+
+
+@pytest.mark.parametrize("batch", [None, duly.Batch(max=2, wait=0.01)])
+async def test_a_message_that_a_monitor_has_reclaimed_up_to_the_crash_limit_is_not_handled_again(
+    server: StartedServer, queue_name: str, batch: duly.Batch | None
+) -> None:
+    """A monitor knows no crash limit. Workers that restart later than the lease ends would crash without end."""
+    handled, reported = [], []
+    url = server("valkey").url
+    async with duly.AsyncDuly(url) as app:
+        orders = app.queue(queue_name, lease=0.1, crash_limit=2)
+
+        async def on_order(body: object) -> None:
+            handled.append(body)
+
+        register: Any = orders.handler(batch=batch)
+        register(on_order)
+
+        @orders.on_dead
+        def on_dead(letter: duly.Message) -> None:
+            reported.append(letter.id)
+
+        id_ = await orders.send("poison")
+        async with monitored(app, queue_name):
+            for crashes in (1, 2):
+                assert await orders.receive(wait=10)  # by a process that dies
+                await asyncio.to_thread(wait_until, functools.partial(has_crashed, url, queue_name, id_, crashes))
+            async with duly.Worker(app):
+                await eventually(lambda: reported == [id_])
+        letter = await orders.get(id_)
+        assert handled == []
+        assert await orders.redrive() == 1
+        async with duly.Worker(app):
+            await eventually(lambda: len(handled) == 1)
+
+    assert letter is not None
+    assert (letter.state, letter.reason, letter.crashes) == ("dead", "poison", 2)

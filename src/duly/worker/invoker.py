@@ -30,6 +30,9 @@ LOST: Final = Decision("lost")
 RELEASE: Final = Decision("release")
 """The handler was not started, or cut off by a shutdown: the message is redelivered at once and counts no attempt."""
 
+POISON: Final = Decision("reject", reason="poison")
+"""The message has crashed too often, but the consumer that reclaimed its lease has another crash limit, or none."""
+
 Conclusion = Decision | list[Decision]
 """The result of an item: a decision, or one for each message of a batch."""
 
@@ -78,9 +81,11 @@ class Invoker:
         return lost
 
     def prepare(self, item: Any) -> Bound | Decision:
-        """Return the call of the handler. Return a decision instead for a message that was lost or does not decode."""
+        """Return the call of the handler, or a decision for a message that was lost, is poison or does not decode."""
         if item.lost:
             return LOST
+        if self.runtime.has_crashed_too_often(item):
+            return POISON
         item._is_in_handler = self._keeps_results
         try:
             return self._call_for(item, codec.read_envelope(item._record))
@@ -206,11 +211,14 @@ class BatchInvoker(Invoker):
         return all(delivery.lost for delivery in item.deliveries)
 
     def prepare(self, item: Any) -> Bound | Decision:
-        """Decode each message. The handler does not receive those that do not decode or were lost."""
+        """Decode each message. The handler does not receive those that do not decode, are poison or were lost."""
         bodies, kept = [], []
         for position, delivery in enumerate(item.deliveries):
             if delivery.lost:
                 item.excluded[position] = LOST
+                continue
+            if self.runtime.has_crashed_too_often(delivery):
+                item.excluded[position] = POISON
                 continue
             try:
                 envelope = codec.read_envelope(delivery._record)
