@@ -1,4 +1,4 @@
-"""The recording of `duly demo` shows the kill and the verdict, and repeats what was on the screen at each time."""
+"""The recording of `duly demo` shows the kill and the verdict, and repeats the output with its times."""
 
 import re
 from pathlib import Path
