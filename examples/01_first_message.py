@@ -1,4 +1,4 @@
-"""Send a message, receive it, finish it.
+"""Send a message, receive it, ack it.
 
 In memory unless DULY_URL names a server: `DULY_URL=embedded://./data python examples/01_first_message.py`.
 """
@@ -13,7 +13,7 @@ with duly.Duly(os.environ.get("DULY_URL", "memory://")) as app:
     orders.send({"order": 2, "item": "cups"})
 
     for d in orders.receive(limit=10, wait=1):
-        with d:  # the block ends: ack. It raises: the message is retried
+        with d:  # acked when the block ends, retried if it raises
             print("handling", d.body, "attempt", d.attempt)
 
     stats = orders.stats()

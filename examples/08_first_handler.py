@@ -20,7 +20,7 @@ class Order:
 
 
 @orders.handler
-async def on_order(order: Order) -> None:  # returns: acked. Raises: retried
+async def on_order(order: Order) -> None:  # acked if it returns, retried if it raises
     print("handling order", order.number, "of", order.item)
     if order.item == "the last":
         os.kill(os.getpid(), signal.SIGTERM)  # as a service manager stops a worker

@@ -15,7 +15,7 @@ SHOPS = ("lima", "paris", "berlin")
 
 
 def pack(app: duly.Duly, order: duly.Delivery) -> None:
-    """Finish an order, send its parcel and take it from the stock: all in one step, or nothing of it."""
+    """Finish an order, send its parcel and reduce the stock, in one atomic step."""
     stock = f"{app.namespace}:stock:tea"  # begins with the braces of the namespace: the same slot
     order.commit(send=[(app.queue("parcels"), {"order": order.body})], redis=[("INCRBY", stock, -1)])
 

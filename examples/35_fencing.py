@@ -1,6 +1,6 @@
-"""A fence that is passed on: a consumer that stood still for too long cannot overwrite a later write, wherever it is.
+"""Pass on the fencing token: a consumer that was frozen for too long cannot overwrite a later write in another store.
 
-The same rule for a table in SQL and for a hash in Redis: store the fence with the value, and refuse a smaller one.
+The rule is the same for a table in SQL and a hash in Redis: store the token with the value, and refuse a smaller one.
 """
 
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 import duly
 
-# For SQLite. PostgreSQL takes the same statement with %s for each parameter, and BIGINT for the fence.
+# For SQLite. PostgreSQL needs %s for each parameter, and BIGINT for the fencing token.
 TABLE = "CREATE TABLE shipments (item TEXT PRIMARY KEY, state TEXT, fence INTEGER NOT NULL)"
 WRITE_ROW = """
 INSERT INTO shipments (item, state, fence) VALUES (?, ?, ?)
@@ -17,7 +17,7 @@ ON CONFLICT (item) DO UPDATE SET state = excluded.state, fence = excluded.fence
 WHERE shipments.fence <= excluded.fence
 """
 
-# For a Redis or Valkey that is not the one of the queue: there, d.commit(redis=...) checks the fence.
+# For another Redis or Valkey server. On the server of the queue, d.commit(redis=...) checks the token.
 WRITE_HASH = """
 if tonumber(redis.call('HGET', KEYS[1], 'fence') or 0) > tonumber(ARGV[1]) then
   return 0
@@ -45,12 +45,12 @@ def main() -> None:
     db.execute(TABLE)
 
     shipping.send("lamp")
-    slow = shipping.receive(wait=5)[0]  # this consumer stands still, and its lease expires
-    quick = shipping.receive(wait=5)[0]  # so another one gets the message
+    slow = shipping.receive(wait=5)[0]  # this consumer freezes, and its lease expires
+    quick = shipping.receive(wait=5)[0]  # another one gets the message
     assert quick.fence > slow.fence
     assert write_row(db, "lamp", "sent", quick.fence)
     assert not write_row(db, "lamp", "packed", slow.fence)  # it wakes up, and is refused
-    assert write_row(db, "lamp", "sent, again", quick.fence)  # its own repeats are not
+    assert write_row(db, "lamp", "sent, again", quick.fence)  # its own repetitions are accepted
     print(db.execute("SELECT item, state FROM shipments").fetchall())
 
     quick.ack()

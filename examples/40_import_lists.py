@@ -18,7 +18,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         server = open_server(directory)  # a real server, because memory:// has no lists
         old = redis.Redis(unix_socket_path=server.socket_path)
-        for to in ("ann", "bob", "bob"):  # two entries are equal, and are two messages
+        for to in ("ann", "bob", "bob"):  # two equal entries become two messages
             old.lpush("mails", json.dumps({"to": to}))
         old.zadd("mails:later", {json.dumps({"to": "eve"}): time.time() + 1800})
 

@@ -25,7 +25,7 @@ DAY = 86400.0
 def drain(
     lines: Iterable[str], old: redis.Redis, queue: duly.Queue, names: Mapping[str, str], *, arq_queue: str = "arq:queue"
 ) -> Counter[str]:
-    """Move the jobs of these lines. Return what became of how many.
+    """Move the jobs of these lines. Return the number of jobs per outcome.
 
     `names` maps functions of arq to tasks of Duly. A line is
     `{"id": ..., "due_ms": ..., "function": ..., "args": [...], "kwargs": {...}}`.
@@ -42,7 +42,7 @@ def drain(
 
 
 def move(job: dict, old: redis.Redis, queue: duly.Queue, names: Mapping[str, str], arq_queue: str) -> str:
-    """Send one job and remove the old one, in this order. Return what became of it."""
+    """Send one job and remove the old one, in this order. Return the outcome."""
     task, job_id = names.get(job["function"]), job["id"]
     if task is None:
         return "left alone"

@@ -517,8 +517,8 @@ class TopicOptions:
             raise UsageError(f"keep must be a duly.Keep or None, not {self.keep!r}")
         if self.keep is not None and self.keep.is_nothing:
             raise UsageError(
-                f"keep={self.keep!r} keeps nothing, so groups would miss all: give a number, or keep=None, which frees "
-                "what every group has acked"
+                f"keep={self.keep!r} keeps nothing, so groups would miss every entry: give a number, or keep=None, "
+                "which removes entries that every group has acked"
             )
         self.of_group()  # checks the rest
 

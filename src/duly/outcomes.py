@@ -41,7 +41,7 @@ class Defer(Outcome):
         self.max = checked_seconds(max, "Defer.max")
         self.limit = None if limit is None else checked_count(limit, "Defer.limit")
         self.reason = str(reason)
-        super().__init__(f"come back in {self.delay:g} s")
+        super().__init__(f"redeliver in {self.delay:g} s")
 
     def because(self, reason: str) -> Self:
         """Return a copy with a reason. An exception that is raised twice would collect tracebacks, so it is copied."""
@@ -56,7 +56,7 @@ class RetryIn(Outcome):
 
     def __init__(self, delay: Seconds) -> None:
         self.delay: float = checked_seconds(delay, "RetryIn.delay")
-        super().__init__(f"try again in {self.delay:g} s")
+        super().__init__(f"retry in {self.delay:g} s")
 
 
 class Reject(Outcome):

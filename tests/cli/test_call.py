@@ -92,7 +92,7 @@ def test_a_missing_result_is_a_failure_that_names_the_message(shop: Shell, app: 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("shop:app.welcome",), "task 'welcome': it misses 'user'"),
+        (("shop:app.welcome",), "task 'welcome': it lacks 'user'"),
         (("shop:app.welcome", "x"), "task 'welcome': argument 'user'"),
         (("shop:app.welcome", "1", "2", "3"), "it takes 2 positional arguments, not 3"),
         (("shop:app.welcome", "1", "land=zh"), "it has no parameter 'land'"),

@@ -13,7 +13,7 @@ COMPARED = {
     ENGLISH: (
         "order", "duplicates of the producer", "duplicates at the consumer", "a consumer that crashes", "ack",
         "messages in flight", "blocking read", "several consumers share the work", "each message to several parties",
-        "read again", "delay", "retry with back-off", "dead letters, redrive", "memory after the ack",
+        "read again", "delay", "retry with backoff", "dead letters, redrive", "memory after the ack",
         "cost on the server",
     ),
     CHINESE: (

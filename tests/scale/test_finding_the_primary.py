@@ -162,7 +162,7 @@ async def test_calls_go_on_with_the_known_primary_when_all_sentinels_are_away(
                 await queue.send("after")
     assert await count(one, queue_name) == 3
     (line,) = lines_of(caplog)
-    assert line.startswith(f"no sentinel of {url} names the primary; going on with the primary {at(one)}: ")
+    assert line.startswith(f"no sentinel of {url} names the primary; continuing with the primary {at(one)}: ")
 
 
 @both

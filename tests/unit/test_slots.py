@@ -182,7 +182,7 @@ def test_without_any_answer_the_known_map_is_used_and_logged_once(
 
     first, second = (record.getMessage() for record in caplog.records)
     assert first.startswith(
-        "no node of redis+cluster://10.0.0.1:1,10.0.0.1:2 shows its slots; going on with those known"
+        "no node of redis+cluster://10.0.0.1:1,10.0.0.1:2 shows its slots; continuing with those known"
     )
     assert second == "the nodes of redis+cluster://10.0.0.1:1,10.0.0.1:2 show its slots again"
 

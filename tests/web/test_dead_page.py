@@ -73,7 +73,7 @@ async def test_dead_letters_are_grouped_by_error_with_counts(
     ids = await die(site_app.queue("orders"), "no stock for 17", "HTTP 503", "no stock for 4711", "HTTP 404")
     page = await client.get(PAGE)
 
-    assert re.findall(r'<td class="number" data-label="Letters">(\d+)</td>', page.text) == ["2", "1", "1"]
+    assert re.findall(r'<td class="number" data-label="Dead letters">(\d+)</td>', page.text) == ["2", "1", "1"]
     (link,) = re.findall(r'href="([^"]+)">no stock for \*<', page.text)
     assert listed(await client.get(unescape(link))) == [ids[2], ids[0]]
 

@@ -79,8 +79,8 @@ TERMS: Final = {
     *charts.SPANS.values(), "Refused", "queue", "group", "ms", "s", "m", "h", "d",
     "deliveries", "failures", "crashes", "defers", "releases", "rejects", "cycles", "redrives",
     "sent", "claimed", "progress", "redrive", "ack", "retry", "defer", "release", "crash", "reject", "fail",
-    "Messages per minute", "Backlog", "Age of the oldest message", "Time that 95% stay within",
-    "running", "waiting", "back-off", *(each.name for each in dataclasses.fields(Filter)),
+    "Messages per minute", "Backlog", "Age of the oldest message", "95th percentile of lateness and handling",
+    "running", "waiting", "backoff", *(each.name for each in dataclasses.fields(Filter)),
     "Messages that become due", "in all", "acked", "failed", "due and waiting", "oldest", "lateness", "handling",
 }  # fmt: skip
 

@@ -80,7 +80,7 @@ class ArgumentPlan:
         wanted = self._positional[by_place:] + self._named_only
         missing = [spec.name for spec in wanted if spec.is_required and not self._is_named(spec, kwargs)]
         if missing:
-            raise Misfit(f"it misses {', '.join(map(repr, missing))}")
+            raise Misfit(f"it lacks {', '.join(map(repr, missing))}")
 
     def _is_named(self, spec: ArgumentSpec, kwargs: Mapping[str, Any]) -> bool:
         return spec.name in kwargs and spec.name in self._by_name

@@ -134,7 +134,7 @@ def _of_delayed(details: MessageDetails, options: QueueOptions) -> str:  # noqa:
     until = _time(message.due_at)
     if last == "retry":
         error = f" after error {message.errors[-1].error!r}" if message.errors else " after a failure"
-        return f"is in back-off{error}: attempt {message.attempt} is due at {until}"
+        return f"is in backoff{error}: attempt {message.attempt} is due at {until}"
     if last == "defer":
         reason = message.timeline[-1].detail
         because = f" ({reason})" if reason else ""

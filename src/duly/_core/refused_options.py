@@ -77,7 +77,7 @@ INSTEAD_OF_TOPIC: Final[Mapping[str, str]] = {
     "on_full": "it is never full: keep=duly.Keep(...) removes the oldest entries",
     "rate": _BY_CONCURRENCY.format("rate"),
     "max_in_flight": _BY_CONCURRENCY.format("max_in_flight"),
-    "shards": "share the work among the members of a group",
+    "shards": "share the work among the consumers of a group",
     "start": _OF_GROUP.format("start"),
     "headers": _OF_GROUP.format("headers"),
 }

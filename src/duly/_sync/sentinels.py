@@ -106,7 +106,7 @@ class Sentinels:
 
     def _note_silence(self, reasons: str) -> None:
         if not self.silence:
-            known = "" if self._known is None else f"; going on with the primary {self._known.node}"
+            known = "" if self._known is None else f"; continuing with the primary {self._known.node}"
             _LOG.warning("no sentinel of %s names the primary%s: %s", self._address.shown, known, reasons)
         self.silence = reasons
 

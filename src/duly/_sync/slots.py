@@ -147,6 +147,6 @@ class Slots:
     def _note_silence(self, troubles: dict[Node, Exception]) -> None:
         if self.silence is None and self.shown_by is not None:
             reasons = "; ".join(f"{node}: {error}" for node, error in troubles.items())
-            _LOG.warning("no node of %s shows its slots; going on with those known: %s", self._address.shown, reasons)
+            _LOG.warning("no node of %s shows its slots; continuing with those known: %s", self._address.shown, reasons)
         # A refusal explains more than an outage: a wrong password, or a server that is not part of a cluster.
         self.silence = min(troubles.values(), key=lambda error: not isinstance(error, ReplyError))

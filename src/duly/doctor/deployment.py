@@ -15,12 +15,12 @@ SENTINELS: Final = Subject(
 )
 DOWN_AFTER: Final = Subject(
     "down-after",
-    "A replica takes over after down-after-milliseconds and about a second. Until then, all queues stand still. That "
+    "A replica takes over after down-after-milliseconds and about a second. Until then, all queues stop. That "
     "should be shorter than `patience` (20 s) and a lease (30 s).",
 )
 NODES: Final = Subject(
     "nodes",
-    "Queues on a node that cannot be reached stand still. A replica that cannot be reached cannot take over.",
+    "Queues on a node that cannot be reached stop. A replica that cannot be reached cannot take over.",
 )
 COVERAGE: Final = Subject(
     "full-coverage",
@@ -28,7 +28,7 @@ COVERAGE: Final = Subject(
 )
 NODE_TIMEOUT: Final = Subject(
     "node-timeout",
-    "A replica takes over after about twice cluster-node-timeout. Until then, the queues of the node stand still. That "
+    "A replica takes over after about twice cluster-node-timeout. Until then, the queues of the node stop. That "
     "should be shorter than `patience` (20 s) and a lease (30 s).",
 )
 COPIES: Final = Subject(
@@ -140,7 +140,7 @@ def _sentinels(service: str, views: Sequence[SentinelView]) -> Finding:
     if len({(view.sentinels, view.quorum, view.down_after) for view in answers}) > 1:
         return SENTINELS.warn(
             f"{found}; they do not agree on number, quorum and down-after-milliseconds",
-            "# use the same configuration for all. One that knows a sentinel that is gone forgets it by:\n"
+            "# use the same configuration for all. To make a sentinel forget one that is gone:\n"
             f"SENTINEL RESET {service}",
         )
     if count < FEWEST_SENTINELS:
@@ -273,7 +273,7 @@ def _coverage(facts: Facts) -> Finding:
     if isinstance(setting, Missing):
         return COVERAGE.unknown(facts, setting)
     if setting == "no":
-        return COVERAGE.ok("the other nodes go on when one is lost")
+        return COVERAGE.ok("the other nodes continue when one is lost")
     return COVERAGE.bad("the loss of one node stops all", setting_fix(facts, ("cluster-require-full-coverage", "no")))
 
 
@@ -302,7 +302,7 @@ def _seeds(slots: SlotMap, seeds: Sequence[Node]) -> Finding:
     today = listed([str(node) for node in slots.primaries])
     return SEEDS.warn(
         f"no host in the address is a node under that name: {listed(gone)}",
-        f"# if they are not other names of nodes, use nodes of today: {today}",
+        f"# if they are not other names of nodes, use current nodes: {today}",
     )
 
 

@@ -50,7 +50,7 @@ async def test_a_back_off_is_explained(queue: AsyncQueue, error: str | None) -> 
     sentence, (until,) = split(await explanation(queue, delivery.id))
 
     because = "after error 'boom'" if error else "after a failure"
-    assert sentence == f"is in back-off {because}: attempt 2 is due at T"
+    assert sentence == f"is in backoff {because}: attempt 2 is due at T"
     assert is_moment(until, (await seen(queue, delivery.id)).due_at)
 
 

@@ -252,7 +252,7 @@ def test_each_state_of_an_entry_is_explained(app: Duly, queue_name: str) -> None
 
     says = {
         leased.id: "is leased by .* until .*, attempt 1",
-        failed.id: "is in back-off after error 'boom': attempt 2 is due at",
+        failed.id: "is in backoff after error 'boom': attempt 2 is due at",
         deferred.id: r"was deferred once \(too early\): it is due again at",
         dead.id: r"has been dead since .*: no use; redrive\(\)",
         parked: f"is behind message {leased.id} of key 'k', which is leased until",

@@ -224,7 +224,7 @@ def _missed(info: Mapping[str, str]) -> tuple[float, float]:
 CLOCK: Final = Subject("clock", "Due times follow the server's clock: at= is compared with it, not with yours.")
 QUEUE_CLOCKS: Final = Subject(
     "queue-clocks",
-    "After the server's clock was set back, delays, back-offs and leases of a queue stop until it has caught up.",
+    "After the server's clock was set back, delays, backoffs and leases of a queue stop until it has caught up.",
 )
 
 # All in seconds.

@@ -123,7 +123,7 @@ def _number(rows: Sequence[Attempt], message: Message) -> None:
 
 
 def _parts(row: Attempt) -> dict[str, float]:
-    parts = {"waiting": row.waiting, "running": row.running, "back-off": row.back_off}
+    parts = {"waiting": row.waiting, "running": row.running, "backoff": row.back_off}
     return {name: seconds for name, seconds in parts.items() if seconds is not None}
 
 

@@ -78,7 +78,7 @@ def charts_of(history: Sequence[HistoryPoint]) -> list[Chart]:
         _chart("Backlog", history, {"due and waiting": [point.depth for point in history]}, _number),
         _chart("Age of the oldest message", history, {"oldest": [point.oldest_age for point in history]}, span),
         _chart(
-            "Time that 95% stay within",
+            "95th percentile of lateness and handling",
             history,
             {
                 "lateness": [_quantile(point.lateness) for point in history],
