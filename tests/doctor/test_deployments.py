@@ -94,7 +94,7 @@ CLUSTER_CASES = {
     "copies-ok": ({}, "copies", "ok", "each primary has 1 replica: durable=1 survives", ""),
     "copies-some": ({"copies": {ONE: 1, TWO: 2}}, "copies", "ok", "1 to 2 replicas: durable=1 can", ""),
     "copies-none": ({"copies": {ONE: 1, TWO: 0}}, "copies", "warn", "without a replica: 10.0.0.2:7000", "REPLICATE"),
-    "coverage-ok": ({}, "full-coverage", "ok", "go on", ""),
+    "coverage-ok": ({}, "full-coverage", "ok", "continue", ""),
     "coverage-one": (
         {"two": settings(cluster_require_full_coverage="yes")},
         "full-coverage",
