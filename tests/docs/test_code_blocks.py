@@ -32,6 +32,8 @@ ANY_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 ENGINES = ("memory", "embedded") if IS_WHOLE else ("embedded",)
+OWN_PROCESS = {"docs/django.md", "docs/sentry.md"}
+"""Pages whose code configures a library for the whole process."""
 
 
 def name_of(path: Path) -> str:
@@ -67,13 +69,17 @@ def reader(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     clock.reset()
 
 
+def runs_in_this_process(page: Path) -> bool:
+    return has_other_code(page) and name_of(page) not in OWN_PROCESS
+
+
 def has_other_code(page: Path) -> bool:
     """Return whether a page has its own code. Chinese pages make the calls of the English ones, which is compared."""
     return bool(blocks_of(page)) and (IS_WHOLE or "zh" not in name_of(page))
 
 
 @pytest.mark.usefixtures("reader")
-@pytest.mark.parametrize("page", [page for page in PAGES if has_other_code(page)], ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if runs_in_this_process(page)], ids=name_of)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType(page.stem)
     namespace = module.__dict__
@@ -88,6 +94,27 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, monkeypatch: pyt
         for value in namespace.values():
             if isinstance(value, duly.Duly | sqlite3.Connection):
                 value.close()
+
+
+def program_of(page: Path) -> str:
+    """Return the code of a page as a program, with the line numbers of the page."""
+    text = page.read_text()
+    lines = [""] * text.count("\n")
+    for block in BLOCK.finditer(text):
+        first = text.count("\n", 0, block.start(1))
+        code = block.group(1).splitlines()
+        lines[first : first + len(code)] = code
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("page", [ROOT / name for name in sorted(OWN_PROCESS)], ids=name_of)
+def test_the_code_of_a_page_runs_as_a_program(page: Path, url: str, tmp_path: Path) -> None:
+    program = tmp_path / f"{page.stem}_page.py"
+    program.write_text(program_of(page))
+
+    done = warm.run([sys.executable, str(program)], timeout=60, cwd=tmp_path, env={**os.environ, "DULY_URL": url})
+
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
