@@ -3,8 +3,8 @@
     python -m benchmarks.instructions             # fails if a count has risen
     python -m benchmarks.instructions --accept    # stores the counts of this version
 
-Counts depend much less than times on what else the machine does. But calls that take long count the server's timers too,
-so that a full machine adds up to a tenth to single calls.
+Counts depend much less than times on what else the machine does. But a call that takes long counts the server's timers
+too, so that a full machine adds up to a tenth to single calls.
 """
 
 import argparse
