@@ -401,7 +401,7 @@ class WorkerInfo:
     version: str
     rolled_back: int = 0
     """Calls that a server confirmed to it and then lost, by a fail-over or a restart, since it started."""
-    options: Mapping[str, Mapping[str, str | float | None]] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, str | int | float | None]] = field(default_factory=dict)
     """The options of its queues that differ from the defaults. Retry policies and retentions are described as text."""
 
 

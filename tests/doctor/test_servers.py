@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
 
 import duly
-from duly.doctor import Report, examine
+from duly.doctor import Report, examine, measurements
+from duly.doctor.client import Client
 from tests.binaries import Kind
 from tests.clock import ServerClock
 from tests.doctor.fixes import run
@@ -256,6 +258,23 @@ def test_a_clock_that_was_set_back_after_a_send_is_found(server_clock: ServerClo
     assert finding.verdict == "warn"
     assert "orders by" in finding.found
     assert "events by" in finding.found
+
+
+def test_a_queue_that_is_busy_during_the_examination_is_not_ahead(
+    valkey: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = measurements.compare_clocks
+
+    def compare_clocks_long_before(client: Client) -> Any:
+        skew, server_us = begun(client)
+        return skew, server_us - 10_000_000
+
+    monkeypatch.setattr(measurements, "compare_clocks", compare_clocks_long_before)
+    with duly.Duly(valkey.url) as app:
+        app.queue("orders").send("x")
+        report = examine(app)
+
+    assert report.finding("queue-clocks").verdict == "ok"
 
 
 def test_settings_that_a_provider_hides_are_unknown(kind: Kind) -> None:

@@ -1,5 +1,6 @@
 """The options that workers publish with their heartbeats."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -77,3 +78,18 @@ def test_only_values_are_usable() -> None:
         "rate": "50/s",
         "lease": 5.0,
     }
+
+
+def test_options_are_usable_as_a_heartbeat_carries_them() -> None:
+    given = QueueOptions(max_in_flight=3, crash_limit=2, rate="50/s", lease=timedelta(seconds=5), max_length=100)
+    sent = info({name: dict(each) for name, each in published({"orders": given}).items()}, "orders")
+
+    received = read_info(written_info(sent))
+
+    assert received is not None
+    [view] = of_queue([received], "orders")
+    assert QueueOptions(**usable(view)) == replace(given, lease=5.0)
+
+
+def test_options_that_this_version_rejects_are_not_used() -> None:
+    assert usable({"max_in_flight": 2.5, "rate": "50/s"}) == {}

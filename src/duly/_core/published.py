@@ -10,9 +10,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from duly.errors import UsageError
 from duly.options import Keep, QueueOptions, Retry, TopicOptions
 
-Published = Mapping[str, str | float | None]
+Published = Mapping[str, str | int | float | None]
 """The options of a queue that differ from the defaults, by name."""
 
 _MOST_BYTES: Final = 16_384
@@ -36,13 +37,13 @@ def published(options: Mapping[str, QueueOptions | TopicOptions]) -> dict[str, P
     return found
 
 
-def _changed(options: Any) -> dict[str, str | float | None]:
+def _changed(options: Any) -> dict[str, str | int | float | None]:
     default = type(options)()
     values = {each.name: getattr(options, each.name) for each in dataclasses.fields(options) if each.name != "type"}
     return {name: _written(value) for name, value in values.items() if value != getattr(default, name)}
 
 
-def _written(value: Any) -> str | float | None:
+def _written(value: Any) -> str | int | float | None:
     if isinstance(value, timedelta):
         return value.total_seconds()
     return value if value is None or isinstance(value, str | int | float) else _described(value)
@@ -83,8 +84,13 @@ def of_queue(workers: Iterable[Serving], name: str) -> list[Published]:
 
 
 def usable(options: Published) -> dict[str, Any]:
-    """Return the options that a tool can use for a view of the queue."""
-    return {name: value for name, value in options.items() if name in _USABLE}
+    """Return the options that a tool can use for a view of the queue. None, if this version rejects their values."""
+    found: dict[str, Any] = {name: value for name, value in options.items() if name in _USABLE}
+    try:
+        QueueOptions(**found)
+    except UsageError:  # of a worker of another version
+        return {}
+    return found
 
 
 def differing(workers: Iterable[Serving]) -> dict[str, list[str]]:

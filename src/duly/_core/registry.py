@@ -22,7 +22,7 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since its last poll for messages, at the time of the heartbeat; None: it has not polled."""
     version: str
     rolled_back: int = 0
-    options: dict[str, dict[str, str | float | None]] = {}
+    options: dict[str, dict[str, str | int | float | None]] = {}
     """Of its queues, as `published` writes them. This field and the one before are absent in older heartbeats."""
 
 

@@ -11,6 +11,7 @@ from duly._core.keys import RegistryKeys, TopicKeys
 from duly._core.published import differing
 from duly._core.registry import read_info
 from duly._core.topology import slot_of
+from duly.doctor import measurements
 from duly.doctor.client import Client
 from duly.doctor.facts import BigKey, Keyspace, Layout, Missing, Orphan, QueueClock, SilentWorker, SlotLoad, number
 from duly.doctor.report import in_shell, quoted
@@ -170,8 +171,12 @@ def clocks_ahead(scan: Scan, server_us: int) -> Iterator[QueueClock]:
     """Find queues, topics and groups whose clock is ahead of the server's."""
     for (family, owner), keys in scan.within(scan.owners.items()):
         if family in WITH_MESSAGES and "meta" in keys:
-            clock = scan.ask("queue-clocks", "HGET", keys["meta"], "clock")
-            ahead = (number(clock) - server_us) / 1_000_000
+            clock = number(scan.ask("queue-clocks", "HGET", keys["meta"], "clock"))
+            if clock <= server_us:
+                continue
+            # The queue may have worked since `server_us`, which is from the beginning of the examination.
+            now = measurements.server_time(scan.client)
+            ahead = (clock - (server_us if isinstance(now, Missing) else now)) / 1_000_000
             if ahead > 0:
                 yield QueueClock(owner, ahead)
 

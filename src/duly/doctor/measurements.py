@@ -16,17 +16,23 @@ _TIME_LIMIT: Final = 2.0
 """Seconds for a series of round trips. A slow server gets fewer of them."""
 
 
+def server_time(client: Client) -> int | Missing:
+    """Return the server's time, in microseconds."""
+    reply = client.ask("TIME")
+    return reply if isinstance(reply, Missing) else int(reply[0]) * 1_000_000 + int(reply[1])
+
+
 def compare_clocks(client: Client) -> tuple[Skew | Missing, int]:
     """Compare clocks, by the shortest of several round trips. Also returns the server's time, in microseconds."""
     best: Skew | Missing = Missing("the server does not report its time")
     server_us = time.time_ns() // 1000
     for _ in range(_CLOCK_SAMPLES):
         before = time.time()
-        reply = client.ask("TIME")
+        now = server_time(client)
         after = time.time()
-        if isinstance(reply, Missing):
-            return reply, server_us
-        server_us = int(reply[0]) * 1_000_000 + int(reply[1])
+        if isinstance(now, Missing):
+            return now, server_us
+        server_us = now
         half = (after - before) / 2
         if isinstance(best, Missing) or half < best.margin:
             best = Skew(server_us / 1_000_000 - (before + half), half)
