@@ -229,6 +229,28 @@ class TestDashboard:
             assert [row["name"] for row in said[what]] == others
             assert [row["node"] for row in said["missing"]] == [str(away.node)]
 
+    async def test_a_search_names_the_node_that_was_not_asked(
+        self, client: httpx.AsyncClient, away: ClusterNode, others: list[str], rig: ClusterRig
+    ) -> None:
+        async with duly.AsyncDuly(rig.url, namespace=NAMESPACE) as app:
+            await app.queue(others[0]).send("x", id="searched", delay=3600)
+
+        said = (await get(client, "/api/v1/search/searched")).json()
+        page = await get(client, "/search?id=searched")
+
+        assert [row["queue"] for row in said["messages"]] == [others[0]]
+        assert [row["node"] for row in said["missing"]] == [str(away.node)]
+        assert page.status_code == 200
+        assert f"{away.node} does not answer" in page.text
+
+    async def test_a_read_from_the_node_is_refused_at_once(
+        self, client: httpx.AsyncClient, away: ClusterNode, lost: str
+    ) -> None:
+        for path in ("messages/x", "results/x", "explanations/x", "messages?state=ready", "pending", "history"):
+            answer = await get(client, f"/api/v1/queues/{lost}/{path}")
+            assert answer.status_code == 503, path
+            assert f"this is on {away.node}, which does not answer" in answer.json()["detail"], path
+
     async def test_metrics_have_the_rest(
         self, client: httpx.AsyncClient, away: ClusterNode, lost: str, others: list[str]
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -57,16 +58,58 @@ def test_histories_are_added_up_by_time() -> None:
     assert [(each.start.minute, each.sent, each.depth) for each in summed] == [(0, 1, 0), (1, 7, 3)]
 
 
-@pytest.mark.parametrize(("value", "top"), [(1, 1), (1.1, 2), (3, 5), (6, 10), (0.3, 0.5), (99, 100)])
-def test_an_axis_ends_at_a_number_that_is_easy_to_read(value: float, top: float) -> None:
-    assert charts._round_up(value) == pytest.approx(top)
+def ticks_of(kind: str, largest: float) -> list[str]:
+    """Return the ticks of the vertical axis of a chart whose largest value is given."""
+    history = [dataclasses.replace(point(minute), depth=int(largest), oldest_age=largest) for minute in range(3)]
+    chart = next(each for each in charts.charts_of(history) if each.title == kind)
+    return [text for _, text in chart.upwards]
 
 
 @pytest.mark.parametrize(
-    ("seconds", "top"), [(0.03, 0.05), (40, 50), (55, 60), (130, 240), (601, 1200), (90_000, 172_800)]
+    ("largest", "ticks"),
+    [
+        (0, ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
+        (9, ["0", "2", "4", "6", "8", "10"]),
+        (3300, ["0", "1,000", "2,000", "3,000", "4,000"]),
+        (5000, ["0", "1,000", "2,000", "3,000", "4,000", "5,000"]),
+    ],
 )
-def test_an_axis_of_durations_ends_at_whole_minutes_or_hours(seconds: float, top: float) -> None:
-    assert charts._round_up_duration(seconds) == pytest.approx(top)
+def test_numbers_on_an_axis_are_easy_to_read(largest: float, ticks: list[str]) -> None:
+    assert ticks_of("Backlog", largest) == ticks
+
+
+@pytest.mark.parametrize(
+    ("largest", "ticks"),
+    [
+        (0.03, ["0s", "10ms", "20ms", "30ms"]),
+        (2.5, ["0s", "500ms", "1s", "1.5s", "2s", "2.5s"]),
+        (40, ["0s", "10s", "20s", "30s", "40s"]),
+        (139, ["0s", "30s", "1m", "1m 30s", "2m", "2m 30s"]),
+        (90_000, ["0s", "6h", "12h", "18h", "1d", "1d 6h"]),
+    ],
+)
+def test_durations_on_an_axis_are_easy_to_read(largest: float, ticks: list[str]) -> None:
+    assert ticks_of("Age of the oldest message", largest) == ticks
+
+
+@pytest.mark.parametrize(
+    ("minutes", "begins", "ticks"),
+    [
+        (4, "03:01", ["03:01", "03:02", "03:03", "03:04", "03:05"]),
+        (60, "03:07", ["03:10", "03:20", "03:30", "03:40", "03:50", "04:00"]),
+        (24 * 60, "03:20", ["04:00", "08:00", "12:00", "16:00", "20:00", "00:00"]),
+        (7 * 24 * 60, "03:00", ["01-03", "01-04", "01-05", "01-06", "01-07", "01-08", "01-09"]),
+    ],
+)
+def test_times_on_an_axis_are_round(minutes: int, begins: str, ticks: list[str]) -> None:
+    first = START.replace(minute=int(begins[-2:]))
+    step = max(minutes // 60, 1)
+    starts = [first + timedelta(minutes=each) for each in range(0, minutes, step)]
+    history = [dataclasses.replace(point(0), start=each, end=each + timedelta(minutes=step)) for each in starts]
+
+    for chart in charts.charts_of(history):
+        assert [text for _, text in chart.across] == ticks
+        assert all(54 <= x <= charts.WIDTH - 10 for x, _ in chart.across)
 
 
 @pytest.fixture

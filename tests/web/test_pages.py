@@ -289,8 +289,8 @@ async def test_an_unknown_rate_is_a_dash(site_app: duly.AsyncDuly, client: httpx
 
     for path in ("/", "/queues/orders"):
         page = await look(client, path)
-        assert "Sent/s -" in page.text, path
-        assert "Acked/s -" in page.text, path
+        assert "Sent/s, 2 min -" in page.text, path
+        assert "Acked/s, 2 min -" in page.text, path
 
 
 async def test_a_topic_has_a_page_with_links_to_its_groups(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
@@ -332,9 +332,41 @@ async def test_queues_are_paginated(site_app: duly.AsyncDuly, client: httpx.Asyn
     first = await look(client, "/")
     second = await look(client, next(each["href"] for _, each in first.elements if each.get("rel") == "next"))
 
-    shown = [each.rpartition("/")[2] for page in (first, second) for each in page.all("href") if "/queues/" in each]
-    assert shown == names
+    links = [each.rpartition("/")[2] for page in (first, second) for each in page.all("href") if "/queues/" in each]
+    assert [each for each in links if "?" not in each] == names
     assert "Ready 101" in first.text
+
+
+async def test_a_tile_of_the_overview_links_to_the_queues_that_have_such_messages(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    await site_app.queue("few").send(1, delay=60)
+    await site_app.queue("many").send_many([duly.Send(1, delay=60), duly.Send(2, delay=60)])
+    await site_app.queue("none").send(1)
+    overview = await look(client, "/")
+    assert "/?state=delayed#queues" in overview.all("href")
+
+    page = await look(client, "/?state=delayed")
+
+    links = [each for each in page.all("href") if each.startswith("/queues/")]
+    assert links == ["/queues/many", "/queues/many?state=delayed", "/queues/few", "/queues/few?state=delayed"]
+    assert "Only those with delayed messages, most first." in page.text
+    assert "No queue or group has dead messages." in (await look(client, "/?state=dead")).text
+
+
+async def test_queues_with_messages_in_a_state_are_paginated(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    for at in range(101):
+        await site_app.queue(f"queue-{at:03}").send_many([1] * (at + 1))
+
+    first = await look(client, "/?state=ready&find=queue")
+    following = next(each["href"] for _, each in first.elements if each.get("rel") == "next")
+    second = await look(client, f"/{following}")
+
+    links = [each for each in second.all("href") if each.startswith("/queues/")]
+    assert links == ["/queues/queue-000", "/queues/queue-000?state=ready"]
+    assert "/?find=queue&state=ready" in second.all("href")
 
 
 async def test_an_unreadable_queue_does_not_hide_others(

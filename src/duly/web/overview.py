@@ -221,6 +221,11 @@ class Overview:
         """Return the sum of a counter over all queues and groups."""
         return sum(getattr(each, name) for each in self.stats.values())
 
+    def most_first(self, labels: Sequence[str], state: str) -> list[str]:
+        """Return the queues and groups that have messages in a state, those with the most first."""
+        counts = {label: getattr(self.stats[label], state) for label in labels if label in self.stats}
+        return sorted((label for label, count in counts.items() if count), key=lambda label: -counts[label])
+
     def largest(self, name: str) -> float:
         """Return the maximum of a counter over all queues and groups."""
         return max((getattr(each, name) for each in self.stats.values()), default=0.0)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from duly._port import Inbox, group_names
+from duly._port import Away, Inbox, group_names
 from duly.errors import ServerError, Unavailable
 from duly.message import Message
 from duly.web.bounded_gather import bounded_gather
@@ -28,6 +28,8 @@ class Search:
     """The number of queues and topics that were asked."""
     next: str | None
     """Where to continue. None: all were asked."""
+    away: Sequence[Away]
+    """Nodes of a cluster that do not answer. Their queues and topics were not asked."""
 
 
 async def search(names: Names, id_: str, after: str | None = None, *, most: int = _MAX_SEARCHED) -> Search:
@@ -47,7 +49,8 @@ async def search(names: Names, id_: str, after: str | None = None, *, most: int 
         step = sources[at : at + min(_STEP, most - (at - begin))]
         hits += [each for found in await bounded_gather(step, ask) for each in found]
         at += len(step)
-    return Search(hits, at - begin, sources[at - 1] if at < len(sources) else None)
+    away = (await names.survey()).away
+    return Search(hits, at - begin, sources[at - 1] if at < len(sources) else None, away)
 
 
 async def _messages_of(names: Names, source: str, id_: str) -> list[Message]:

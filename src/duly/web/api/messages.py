@@ -68,7 +68,7 @@ async def _list(call: ApiCall) -> responses.MessagesShown:
 async def _search(call: ApiCall) -> responses.MessagesShown:
     found = await search(call.site.names, call.path_param("id"), call.query.after)
     messages = [responses.message_response(each, with_payload=call.sees_payloads) for each in found.hits]
-    return responses.MessagesShown(messages, found.next)
+    return responses.MessagesShown(messages, found.next, responses.missing_nodes(found.away))
 
 
 async def _missing_cursor(inbox: Inbox, page: requests.MessagePage, error: UsageError) -> DulyError:
@@ -123,6 +123,7 @@ async def _move(call: ApiCall) -> responses.Message | None:
 
 async def _result(call: ApiCall) -> responses.Result | None:
     """Wait for the result of a message. Nothing is returned if it is not finished in time."""
+    await call.site.names.check_reached(call.request.path_params)
     queue, id_, wait = (
         call.site.names.open_for_results(call.path_param("queue")),
         call.path_param("id"),

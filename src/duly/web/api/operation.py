@@ -45,7 +45,9 @@ class ApiCall:
         return sees_payloads(self.role)
 
     async def inbox(self) -> Inbox:
-        """Open the existing queue or group that the path names."""
+        """Open the existing queue or group that the path names. A call that only reads does not wait for its node."""
+        if self.request.method == "GET":
+            await self.site.names.check_reached(self.request.path_params)
         return await self.site.names.inbox(self.request.path_params)
 
     def open_inbox(self, *, typed: bool = False) -> Inbox:

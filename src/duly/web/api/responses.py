@@ -204,6 +204,8 @@ class MessagesShown(Struct):
 
     messages: list[Message]
     next: str | None
+    missing: list[MissingNode] | UnsetType = UNSET
+    """Of a search: the nodes of a cluster that were not asked."""
 
 
 class Explanation(Struct):

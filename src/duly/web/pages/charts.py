@@ -17,10 +17,16 @@ SPANS: Final = {"1h": "an hour", "24h": "a day", "7d": "a week"}
 
 WIDTH, HEIGHT = 480, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 10, 8, 22
-_X_TICKS: Final = 6
-_Y_TICKS: Final = 4
-_STEPS: Final = (1, 2, 5)
+_MAX_X_STEPS: Final = 7
+_MAX_Y_STEPS: Final = 5
 _DAY: Final = 86_400
+_STEPS: Final = (1, 2, 5, 10)
+_ALMOST: Final = 1 - 1e-9
+"""0.1 times 3 is a little more than 0.3."""
+_SECONDS: Final = (5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, _DAY)
+"""Distances of ticks of durations. Shorter ones are like those of numbers."""
+_TIMES: Final = (60, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600, 43_200, _DAY)
+"""Distances of ticks of times."""
 
 Values = Sequence[float | None]
 Intervals = Sequence[HistoryPoint | Bucket]
@@ -159,7 +165,9 @@ def _chart(
     draw: Callable[[Intervals, Values, Scale, Scale], str] = _path_through,
 ) -> Chart:
     largest = max((value for values in series.values() for value in values if value is not None), default=0) or 1
-    top = (_round_up_duration if text is span else _round_up)(largest)
+    step = _step(largest, is_duration=text is span)
+    steps = math.ceil(largest / step * _ALMOST)
+    top = step * steps
     first, last = history[0].start.timestamp(), history[-1].end.timestamp()
 
     def x_of(at: float) -> float:
@@ -172,8 +180,8 @@ def _chart(
     for style, (name, values) in zip(_STYLES, series.items(), strict=False):
         known = [value for value in values if value is not None]
         lines.append(Line(name, style, draw(history, values, x_of, y_of), text(known[-1]) if known else "-"))
-    upwards = [(y_of(top * step / _Y_TICKS), text(top * step / _Y_TICKS)) for step in range(_Y_TICKS + 1)]
-    return Chart(title, lines, _time_ticks(history, x_of), upwards)
+    upwards = [(y_of(step * number), text(step * number)) for number in range(steps + 1)]
+    return Chart(title, lines, _time_ticks(first, last, x_of), upwards)
 
 
 def _path(points: Iterable[tuple[float, float | None]]) -> str:
@@ -185,31 +193,22 @@ def _path(points: Iterable[tuple[float, float | None]]) -> str:
     return path
 
 
-def _time_ticks(history: Intervals, x_of: Scale) -> list[tuple[float, str]]:
-    """Choose some starts of intervals, in UTC; with the date if the history is longer than a day."""
-    step = max(math.ceil(len(history) / _X_TICKS), 1)
-    seconds = (history[-1].end - history[0].start).total_seconds()
-    form = "%m-%d %H:%M" if seconds > _DAY else "%H:%M"
-    shown = history[::step]
-    return [(x_of(point.start.timestamp()), point.start.astimezone(UTC).strftime(form)) for point in shown]
+def _time_ticks(first: float, last: float, x_of: Scale) -> list[tuple[float, str]]:
+    """Choose round times in UTC, with the date if the axis is longer than a day."""
+    step = next((each for each in _TIMES if (last - first) / each <= _MAX_X_STEPS), _DAY)
+    step *= math.ceil((last - first) / step / _MAX_X_STEPS)
+    form = "%H:%M" if last - first <= _DAY else "%m-%d" if step >= _DAY else "%m-%d %H:%M"
+    ticks = range(math.ceil(first / step) * step, math.floor(last) + 1, step)
+    return [(x_of(at), datetime.fromtimestamp(at, UTC).strftime(form)) for at in ticks]
 
 
-_MINUTE: Final = 60
-_DURATIONS: Final = [60, 120, 240, 480, 1200, 2400, 3600, 7200, 14_400, 28_800, _DAY, 2 * _DAY, 4 * _DAY, 8 * _DAY]
-"""Ends of an axis of durations over a minute: a quarter of each is easy to read."""
-
-
-def _round_up_duration(seconds: float) -> float:
-    rounded = _round_up(seconds)
-    if rounded <= _MINUTE:
-        return rounded
-    return float(next((each for each in _DURATIONS if each >= seconds), rounded))
-
-
-def _round_up(value: float) -> float:
-    """Return the next number that is easy to read: 1, 2 or 5, times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(value))
-    return float(next((step * power for step in _STEPS if step * power >= value), 10 * power))
+def _step(largest: float, *, is_duration: bool) -> float:
+    """Return the distance of two ticks, a number that is easy to read, for an axis from 0 to at least `largest`."""
+    least = largest / _MAX_Y_STEPS
+    if is_duration and least > _SECONDS[0]:
+        return float(next((each for each in _SECONDS if each >= least), _DAY * math.ceil(least / _DAY)))
+    power = 10.0 ** math.floor(math.log10(least))
+    return float(next((step * power for step in _STEPS if step * power >= least * _ALMOST), 10 * power))
 
 
 def _number(value: float) -> str:

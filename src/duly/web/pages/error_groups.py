@@ -11,6 +11,11 @@ from urllib.parse import urlencode
 from duly.message import Message
 
 _STATUS: Final = re.compile(r"[45]\d\d")
+_BEFORE_STATUS: Final = re.compile(
+    r"\b(?:https?(?:/[\d.]+)?|smtp|status|code|error|answer(?:ed|s)?|returned|responded|response|with)\W{0,3}$", re.I
+)
+_AFTER_STATUS: Final = re.compile(r"\s[A-Z][a-z]+")
+"""The phrase of a status, as in `404 Not Found`."""
 _WORD_WITH_DIGIT: Final = re.compile(r"[\w.:-]*\d[\w.:-]*")
 _OUTER_SPACE: Final = re.compile(r"^\s+|\s+$")
 _STARS: Final = re.compile(r"\*[* ]*\*")
@@ -45,7 +50,7 @@ def grouped(letters: Iterable[Message]) -> list[ErrorGroup]:
 
 
 def pattern_of(text: str) -> str:
-    """Replace words with digits by `*`, except HTTP status codes, since `404` and `503` have different causes."""
+    """Replace words with digits by `*`, except status codes, since `404` and `503` have different causes."""
     shortened = text[: 2 * _MAX_PATTERN]
     printable = "".join(each if each.isprintable() else "*" for each in shortened)
     pattern = _STARS.sub("*", _OUTER_SPACE.sub("*", _WORD_WITH_DIGIT.sub(_general, printable)))
@@ -55,4 +60,10 @@ def pattern_of(text: str) -> str:
 
 def _general(word: re.Match[str]) -> str:
     end = word[0][len(word[0].rstrip(".:-")) :]  # punctuation after the word
-    return word[0] if _STATUS.fullmatch(word[0].rstrip(".:-")) else "*" + end
+    return word[0] if _STATUS.fullmatch(word[0].rstrip(".:-")) and _is_status(word) else "*" + end
+
+
+def _is_status(word: re.Match[str]) -> bool:
+    """Whether the words around a number make it a status code. `item 503` is none."""
+    before = word.string[max(word.start() - 20, 0) : word.start()]
+    return _BEFORE_STATUS.search(before) is not None or _AFTER_STATUS.match(word.string, word.end()) is not None

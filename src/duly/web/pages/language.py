@@ -55,8 +55,8 @@ class Language:
         return self.text(one if is_english and count == 1 else many, count=f"{count:,}", **values)
 
     def term(self, word: str) -> str:
-        """Translate a word like a state. An unknown word stays as it is."""
-        return self.terms.get(word, word)
+        """Translate a word like a state. An unknown word stays in English."""
+        return self.terms.get(word, word.replace("_", " "))
 
     def sentence(self, english: str) -> str:
         """Translate an error or an explanation. An unknown one stays as it is."""

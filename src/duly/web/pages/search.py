@@ -22,7 +22,8 @@ async def show(request: Request) -> Response:
     if not id_:
         return RedirectResponse(path_of(request), 303)
     found = await search(site_of(request).names, id_, after)
-    if len(found.hits) == 1 and found.next is None and after is None and id_ not in _NO_LINK:
+    is_complete = found.next is None and after is None and not found.away
+    if len(found.hits) == 1 and is_complete and id_ not in _NO_LINK:
         return RedirectResponse(message_path(request, found.hits[0]), 303)
     hits = [(each, message_path(request, each)) for each in found.hits]
     return render(request, "search.html", id=id_, hits=hits, found=found, has_previous=after is not None)

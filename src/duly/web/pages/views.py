@@ -51,6 +51,9 @@ class OverviewPage:
         if query in overview.inboxes:
             return redirect_to_inbox(request, query)
         labels = [each for each in overview.inboxes if query.casefold() in each.casefold()]
+        state = request.query_params.get("state", "")
+        if state in STATES:
+            labels = overview.most_first(labels, state)
         begin = labels.index(after) + 1 if after in labels else 0
         shown = labels[begin : begin + ROWS]
         more = shown[-1] if begin + ROWS < len(labels) else None
@@ -58,7 +61,7 @@ class OverviewPage:
         topics = list(overview.topics.items())[:ROWS]
         return render(
             request, "overview.html", overview=overview, labels=shown, begin=begin, more=more, topics=topics,
-            server=server, rates=self._overviews.rates, query=query,
+            server=server, rates=self._overviews.rates, query=query, state=state if state in STATES else "",
             charts=await self._charts.get(history_span(request)), history_span=history_span(request), drawn=ROWS,
         )  # fmt: skip
 
