@@ -12,7 +12,8 @@ from duly.message import Message
 
 _STATUS: Final = re.compile(r"[45]\d\d")
 _BEFORE_STATUS: Final = re.compile(
-    r"\b(?:https?(?:/[\d.]+)?|smtp|status|code|error|answer(?:ed|s)?|returned|responded|response|with)\W{0,3}$", re.I
+    r"\b(?:https?(?:/[\d.]+)?|smtp|status|code|error|answer(?:ed|s)?|returned|responded|response|with)\W{0,3}$",
+    re.IGNORECASE,
 )
 _AFTER_STATUS: Final = re.compile(r"\s[A-Z][a-z]+")
 """The phrase of a status, as in `404 Not Found`."""
