@@ -1,7 +1,8 @@
-"""Photograph the dashboard for the README: a shop at work, in a browser without a window.
+"""Photograph the dashboard for the docs: a shop at work, in a browser without a window.
 
-Run it after a change of the pages: `python tools/dashboard_picture.py`. It takes a minute and a half, and a Chromium:
-/usr/bin/chromium unless CHROMIUM names another. The messages are made up; the server is an embedded Valkey.
+Run it after a change of the pages: `PYTHONPATH=. python tools/dashboard_picture.py`. It takes ten minutes, because the
+charts show minutes. It needs a Chromium, /usr/bin/chromium unless CHROMIUM names another, a font with Chinese
+characters, and port 6379. The messages are made up; the server is a Valkey of its own.
 """
 
 import asyncio
@@ -9,38 +10,61 @@ import itertools
 import math
 import os
 import random
+import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
-from playwright.async_api import async_playwright
+from playwright.async_api import Page, ViewportSize, async_playwright
 
 import duly
 from duly.web import create_app
+from tests.binaries import find_binary
 
-PICTURE: Final = Path(__file__).parents[1] / "docs/images/dashboard.png"
+PICTURES: Final = Path(__file__).parents[1] / "docs/images"
 LARGEST: Final = 150_000
-SIZE: Final = (1120, 700)
-SECONDS: Final = 90
-"""Long enough for the course of the rates to be seen."""
-PACES: Final = {"invoices": 9, "mails": 60, "orders": 34, "payments": 14, "thumbnails": 22}
-"""Messages a second."""
+PORT: Final = 6379
+URL: Final = f"redis://localhost:{PORT}/0"
+SECONDS: Final = float(os.environ.get("PICTURE_SECONDS", "600"))
+"""Long enough for the charts to have a course."""
+PACES: Final = {"invoices": 2, "mails": 12, "orders": 8, "payments": 5, "thumbnails": 4}
+"""Messages per second."""
 CHANCE: Final = random.Random(17)  # noqa: S311 - nothing is to be guessed here
 
 
 async def main() -> None:
-    """Take the picture, and refuse a file that is too large."""
+    """Take the pictures, and refuse files that are too large."""
+    with running_server():
+        await show()
+    for each in PICTURES.glob("dashboard*.png"):
+        if each.stat().st_size > LARGEST:
+            sys.exit(f"{each.name} has {each.stat().st_size} bytes: at most {LARGEST} are allowed")
+
+
+@contextmanager
+def running_server() -> Iterator[None]:
+    """Run a server on the usual port, so that the pages show the usual address."""
     with tempfile.TemporaryDirectory() as directory:
-        await show(f"embedded://{directory}/shop")
-    if PICTURE.stat().st_size > LARGEST:
-        sys.exit(f"{PICTURE.name} has {PICTURE.stat().st_size} bytes: at most {LARGEST} are meant")
+        command = [find_binary("valkey"), "--bind", "127.0.0.1", "--port", str(PORT), "--dir", directory, "--save", ""]
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            time.sleep(1)
+            if server.poll() is not None:
+                sys.exit(f"a server cannot be started on port {PORT}: is there another?")
+            yield
+        finally:
+            server.terminate()
+            server.wait(30)
 
 
-async def show(url: str) -> None:
-    """Run a shop on the server of `url` until the picture is taken."""
-    async with duly.AsyncDuly(url) as app:
+async def show() -> None:
+    """Run a shop until the pictures are taken."""
+    async with duly.AsyncDuly(URL) as app:
         await fill(app)
         server = uvicorn.Server(uvicorn.Config(create_app(app), port=0, log_level="warning", lifespan="off"))
         serving = asyncio.create_task(server.serve())
@@ -49,20 +73,15 @@ async def show(url: str) -> None:
         register(app)
         async with duly.Worker(app, grace=5):
             sending = asyncio.create_task(send(app))
-            await photograph(server.servers[0].sockets[0].getsockname()[1])
+            await photograph(app, server.servers[0].sockets[0].getsockname()[1])
             sending.cancel()
         server.should_exit = True
         await serving
 
 
 async def fill(app: duly.AsyncDuly) -> None:
-    """Leave what a shop has after a day: orders that wait to be closed, a few dead payments, a group that lags."""
-    await app.queue("orders").send_many([duly.Send({"n": n}, delay=600 + n) for n in range(4310)])
-    await app.queue("mails").send_many([{"n": n} for n in range(480)])
-    await app.queue("payments").send_many([duly.Send({"n": n}, key=f"user-{n % 30}") for n in range(55)])
-    payments = app.queue("payments", retry=duly.Retry(attempts=1))
-    for d in await payments.receive(limit=2, wait=0):
-        await d.retry(error="TimeoutError: the bank does not answer")
+    """Leave messages as a shop has them after a day: orders to be closed, a newsletter, a group that lags."""
+    await app.queue("orders").send_many([duly.Send({"n": n}, delay=900, spread=2700) for n in range(900)])
     await app.queue("newsletters").send_many([duly.Send({"n": n}, delay=86400) for n in range(1200)])
     await app.queue("newsletters").pause()
     events = app.topic("events")
@@ -73,38 +92,72 @@ async def fill(app: duly.AsyncDuly) -> None:
 
 
 def register(app: duly.AsyncDuly) -> None:
-    """Handle what comes, each kind at its own speed."""
+    """Handle messages, each kind at its own speed. Some payments fail."""
 
     async def handle(body: dict[str, int]) -> None:
-        await asyncio.sleep(0.1 + body["n"] % 7 / 20)
+        await asyncio.sleep(0.05 + body["n"] % 7 / 20)
 
-    for name, pace in PACES.items():
-        app.queue(name).handler(concurrency=pace)(handle)
+    async def pay(body: dict[str, Any]) -> None:
+        await asyncio.sleep(0.05 + body["order"] % 9 / 15)
+        if body["order"] % 97 == 0:
+            raise ValueError(f"card of customer {body['customer']} has expired")
+        if body["order"] % 41 == 0:
+            raise TimeoutError("the bank does not answer")
+        if body["order"] % 61 == 0:
+            raise ConnectionError("the bank answered with status 503")
+
+    for name in PACES.keys() - {"payments"}:
+        app.queue(name).handler(concurrency=20)(handle)
+    retry = duly.Retry(attempts=3, first=0.6, factor=2, jitter=0.2)
+    app.queue("payments", retry=retry, rate="50/s", lease=60).handler(concurrency=20)(pay)
     app.topic("events").handler(group="totals")(handle)
 
 
 async def send(app: duly.AsyncDuly) -> None:
-    """Let messages come, in waves, until somebody ends it."""
+    """Send messages in waves, until the task is cancelled."""
+    orders = itertools.count(1)
     for moment in itertools.count():
         for place, (name, pace) in enumerate(PACES.items()):
-            wave = 1 + 0.6 * math.sin(moment / (4 + 3 * place)) + CHANCE.uniform(-0.2, 0.2)
-            keyed = name == "payments"
-            bodies = [duly.Send({"n": n}, key=f"user-{n % 4}" if keyed else None) for n in range(int(pace * wave / 2))]
+            wave = 1 + 0.6 * math.sin(moment / (40 + 30 * place)) + CHANCE.uniform(-0.2, 0.2)
+            bodies = [duly.Send({"n": n}) for n in range(int(pace * wave))]
+            if name == "payments":
+                bodies = [payment(next(orders)) for _ in bodies]
             await app.queue(name).send_many(bodies)
-        await app.topic("events").publish_many([{"n": n} for n in range(5)])
-        await asyncio.sleep(0.5)
+        await app.topic("events").publish_many([{"n": n} for n in range(2)])
+        await asyncio.sleep(1)
 
 
-async def photograph(port: int) -> None:
-    """Look at the overview for a while, and take the picture."""
+def payment(order: int) -> duly.Send:
+    """Make the message of a payment."""
+    customer = CHANCE.randrange(1000, 9999)
+    body = {"order": order, "customer": customer, "amount": CHANCE.randrange(5, 200) + 0.95, "currency": "EUR"}
+    return duly.Send(body, key=f"customer-{customer}", headers={"source": "web"})
+
+
+async def photograph(app: duly.AsyncDuly, port: int) -> None:
+    """Wait, and take the pictures."""
     async with async_playwright() as browsers:
         path = os.environ.get("CHROMIUM", "/usr/bin/chromium")
         browser = await browsers.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        page = await browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]}, color_scheme="light")
+        page = await browser.new_page(viewport={"width": 1120, "height": 700}, color_scheme="light")
         await page.goto(f"http://127.0.0.1:{port}/")
         await asyncio.sleep(SECONDS)
-        await page.screenshot(path=PICTURE)
+        await take(page, "dashboard", 1040)
+        await page.goto(f"http://127.0.0.1:{port}/queues/orders")
+        await asyncio.sleep(20)  # for the rates
+        await take(page, "dashboard-queue", 1010)
+        await page.goto(f"http://127.0.0.1:{port}/queues/payments/dead")
+        await take(page, "dashboard-dead", 900)
+        [letter] = await app.queue("payments").find_dead(duly.Where(error="*bank*"), limit=1)
+        await page.goto(f"http://127.0.0.1:{port}/queues/payments/messages/{letter.id}")
+        await take(page, "dashboard-message", 1180)
         await browser.close()
+
+
+async def take(page: Page, name: str, height: int) -> None:
+    """Save the upper part of a page."""
+    await page.set_viewport_size(ViewportSize(width=1120, height=height))
+    await page.screenshot(path=PICTURES / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -75,6 +75,9 @@ def crowded() -> Iterator[Dashboard]:
     topic.group("wire").create()
     topic.publish({"title": "a text"})
     made.app.queue("orders").send({"order": 1})
+    failing = made.app.queue("failing", retry=duly.Retry(attempts=1))
+    failing.send({"order": 1, "customer": "x" * 40}, key="customer-of-many-years")
+    failing.receive(1)[0].retry(error="ConnectionError: the bank answered with status 503, and a long explanation")
     made.app.schedule("a-report-with-a-long-name", "orders", {"kind": "daily"}, cron="0 3 * * *", tz="Europe/Berlin")
     beat_of_holder(made.app, "orders")
     yield made
@@ -206,14 +209,22 @@ def test_workers_lead_to_the_messages_that_they_handle(browser: Browser, crowded
 
 
 NARROW: Final[ViewportSize] = {"width": 390, "height": 800}
-WIDE: Final[ViewportSize] = {"width": 1200, "height": 800}
+WIDE: Final[ViewportSize] = {"width": 1120, "height": 800}
 
 
 @pytest.mark.parametrize(("language", "size"), [("en", NARROW), ("zh", NARROW), ("en", WIDE)])
 def test_no_table_is_cut(browser: Browser, crowded: Dashboard, language: str, size: ViewportSize) -> None:
     context = browser.new_context(viewport=size, locale=language, base_url=crowded.url, color_scheme="dark")
     tab = context.new_page()
-    for path in ("/", "/workers", "/schedules", "/topics", "/topics/news", "/topics/news/groups/wire"):
+    for path in (
+        "/",
+        "/workers",
+        "/schedules",
+        "/topics",
+        "/topics/news",
+        "/topics/news/groups/wire",
+        "/queues/failing/dead",
+    ):
         tab.goto(path)
         assert tab.evaluate("document.documentElement.scrollWidth") <= size["width"], path
         assert tab.evaluate(CUT_TABLES) == [], path
