@@ -50,8 +50,8 @@ async def main() -> None:
 def running_server() -> Iterator[None]:
     """Run a server on the usual port, so that the pages show the usual address."""
     with tempfile.TemporaryDirectory() as directory:
-        command = [find_binary("valkey"), "--bind", "127.0.0.1", "--port", str(PORT), "--dir", directory, "--save", ""]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        options = ("--bind", "127.0.0.1", "--port", str(PORT), "--dir", directory, "--save", "")
+        server = subprocess.Popen([find_binary("valkey"), *options], stdout=subprocess.DEVNULL)
         try:
             time.sleep(1)
             if server.poll() is not None:
