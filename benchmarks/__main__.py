@@ -4,6 +4,7 @@ import argparse
 import functools
 import importlib
 import platform
+import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -202,4 +203,5 @@ def _run_all(asked: Sequence[tuple[str, str]], wanted: argparse.Namespace) -> bo
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # end the servers, too
     sys.exit(main(sys.argv[1:]))
