@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 NODE_STAMP := tools/node_modules/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick test-all test-foreign soak check fix gen figures bench bench-scale bench-check bench-accept docs clean \
+.PHONY: help setup demo test quick test-all test-foreign soak check fix gen figures bench bench-scale bench-check bench-accept docs release-check clean \
 	servers bytecode check-format check-lint check-types check-imports check-spelling check-words \
 	check-generated check-lua check-lua-format
 
@@ -125,6 +125,9 @@ bench: setup ## Measure Duly beside all peers, and write the figures of the page
 
 bench-scale: setup ## Measure growth: 10,000,000 messages, 10,000 queues, 8 worker processes: 15 minutes (estimated)
 	$(BIN)/python -m benchmarks scale && $(BIN)/python -m benchmarks.report
+
+release-check: setup ## Check what a release needs: changelog, links, licences, site, wheel, clean install
+	$(BIN)/python -m tools.release_check
 
 docs: setup ## Build the documentation as a site, in site/
 	$(BIN)/mkdocs build --strict --quiet

@@ -1,8 +1,7 @@
 """Record `duly demo` in a terminal, and write it as an animated SVG for the README.
 
 Run it on a quiet machine: `python -m tools.recording`. It runs the demo for real, and keeps the times of its output,
-except for long waits.
-The animation needs no script. Readers who prefer less motion see the last screen.
+except for long waits. The animation needs no script. Readers who prefer less motion see the last screen.
 """
 
 import os

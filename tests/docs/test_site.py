@@ -1,12 +1,15 @@
 """The pages make a site: it builds without a warning, has all pages and names, and needs nothing from elsewhere."""
 
+import inspect
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,6 +86,41 @@ def test_every_public_name_is_on_a_reference_page(site: Path) -> None:
     names = [f"duly.{name}" for name in duly.__all__] + [f"duly.testing.{name}" for name in duly.testing.__all__]
     assert len(names) > 60
     assert [name for name in names if f'id="{name}"' not in shown] == []
+
+
+@pytest.mark.parametrize("kind", [duly.Duly, duly.Queue, duly.Delivery, duly.Topic, duly.Group])
+def test_every_public_member_is_on_a_reference_page(site: Path, kind: type) -> None:
+    shown = "".join(page.read_text() for page in (site / "reference").glob("*.html"))
+    names = [name for name in dir(kind) if not name.startswith("_")]
+
+    assert len(names) > 15
+    assert [name for name in names if f'id="duly.{kind.__name__}.{name}"' not in shown] == []
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        duly.Duly.task,
+        duly.Duly.schedule,
+        duly.Queue.send,
+        duly.Queue.send_many,
+        duly.Queue.receive,
+        duly.Queue.handler,
+        duly.Queue.cancel,
+        duly.Delivery.ack,
+        duly.Delivery.retry,
+        duly.Delivery.commit,
+        duly.Topic.publish,
+    ],
+    ids=lambda method: method.__qualname__,
+)
+def test_a_method_that_is_often_used_describes_its_parameters_and_has_an_example(method: Callable[..., Any]) -> None:
+    text = inspect.getdoc(method) or ""
+    arguments = text.partition("Args:\n")[2].partition("\n\n")[0]
+    described = re.findall(r"^    \**(\w+): \S", arguments, re.MULTILINE)
+
+    assert described == list(inspect.signature(method).parameters)[1:]
+    assert "Example:\n    ```python\n" in text
 
 
 def private_members(html: str) -> list[str]:

@@ -239,11 +239,21 @@ class AsyncDuly:
         process. Repeating the call changes nothing, so every process may make it at its start. Another definition with
         the same name replaces the schedule.
 
-        - `body`: A body, or a `Send` with key, priority, ttl, headers or retry. For a task, pass `sweep.queue` and
-          `sweep.body(7)`.
-        - `tz`: The time zone of `cron`.
-        - `catch_up`: The reaction to runs that were missed while no consumer was running. "one" sends one message for
-          the last missed run. "skip" does so only if it is at most 60 s ago. "all" sends one for each.
+        Args:
+            name: The name of the schedule.
+            queue: The queue that gets the messages, or its name.
+            body: A body, or a `Send` with key, priority, ttl, headers or retry. For a task, pass `sweep.queue` and
+                `sweep.body(7)`.
+            cron: A cron expression with five fields, like "0 3 * * *".
+            every: Seconds between two messages, instead of `cron`.
+            tz: The time zone of `cron`.
+            catch_up: The reaction to runs that were missed while no consumer was running. "one" sends one message for
+                the last missed run. "skip" does so only if it is at most 60 s ago. "all" sends one for each.
+
+        Example:
+            ```python
+            await app.schedule("nightly", reports, {"kind": "daily"}, cron="0 3 * * *", tz="Asia/Shanghai")
+            ```
 
         Returns False if the schedule existed, or if another client removed or moved it at the same moment. Raises
         UsageError if the name, plan or body is invalid.
@@ -317,13 +327,23 @@ class AsyncDuly:
     ) -> Any:
         """Make a task of a function: `f.send(...)` sends a message, and a worker calls the function.
 
-        - `queue`: The name of a queue, or a queue of this app if it needs options. Tasks may share a queue.
-        - `retry`: The retry policy of the task; None: that of the queue.
-        - `name`: The name in messages; None: the name of the function.
-        - `timeout`: Seconds after which the call counts as a failure. An `async def` is cancelled. A `def` keeps its
-          thread, and `duly worker --processes` replaces the process.
-        - `concurrency`: The number of calls that run at once in a process. It applies to all tasks of the queue
-          together, and the largest value is used.
+        Args:
+            function: The function, if the decorator is used without options.
+            queue: The name of a queue, or a queue of this app if it needs options. Tasks may share a queue.
+            retry: The retry policy of the task. None: that of the queue.
+            name: The name in messages. None: the name of the function.
+            timeout: Seconds after which the call counts as a failure. An `async def` is cancelled. A `def` keeps its
+                thread, and `duly worker --processes` replaces the process.
+            concurrency: The number of calls that run at once in a process. It applies to all tasks of the queue
+                together, and the largest value is used.
+
+        Example:
+            ```python
+            @app.task(queue="mail", retry=duly.Retry(attempts=3))
+            def welcome(user_id: int, lang: str = "en") -> None: ...
+
+            await welcome.later(60, 42, lang="zh")      # in a minute
+            ```
 
         Raises UsageError if an option or the function is invalid.
         """

@@ -209,7 +209,16 @@ class AsyncDelivery(Delivered[BodyT]):
     async def ack(self, *, result: Any = None) -> None:
         """Finish the message. A message that was sent with `repeat` is delivered again later.
 
-        `result` is stored if the queue has `done=`. Atomic and safe to repeat. Raises LeaseLost.
+        Atomic and safe to repeat. Raises LeaseLost.
+
+        Args:
+            result: Stored for `queue.result(id)` if the queue has `done=`.
+
+        Example:
+            ```python
+            [d] = await orders.receive(limit=1)
+            await d.ack()
+            ```
         """
         await self._settle_by(settles.acked([self], self._packed(result)))
 
@@ -226,8 +235,16 @@ class AsyncDelivery(Delivered[BodyT]):
     async def retry(self, delay: Seconds | None = None, error: BaseException | str | None = None) -> None:
         """Count a failed attempt. The message is redelivered after `delay`, or is dead if this was the last attempt.
 
-        The default delay is that of the retry policy. `error` is stored with the message. Atomic and safe to repeat.
-        Raises LeaseLost.
+        Atomic and safe to repeat. Raises LeaseLost.
+
+        Args:
+            delay: Seconds until the next attempt. None: the backoff of the retry policy.
+            error: An exception or a text that is stored with the message.
+
+        Example:
+            ```python
+            await d.retry(delay=60, error="the bank does not answer")
+            ```
         """
         await self._settle_by(settles.retried([self], delay, error))
 
@@ -267,10 +284,16 @@ class AsyncDelivery(Delivered[BodyT]):
     ) -> Committed:
         """Send, publish, change your own keys and ack this message in one atomic step.
 
-        - `send`: Pairs of a queue and a body or `Send`, or of a task and its arguments: a tuple or a dict.
-        - `publish`: Pairs of a topic and a body or `Send`.
-        - `redis`: Commands like `("DECRBY", "stock:1", 5)` on the same server.
-        - `result`: Stored if the queue has `done=`. Without it, the value that the handler returns later is stored.
+        Args:
+            send: Pairs of a queue and a body or `Send`, or of a task and its arguments: a tuple or a dict.
+            redis: Commands like `("DECRBY", "stock:1", 5)` on the same server.
+            publish: Pairs of a topic and a body or `Send`.
+            result: Stored if the queue has `done=`. Without it, the value that the handler returns later is stored.
+
+        Example:
+            ```python
+            await d.commit(send=[(invoices, {"order": 17})], redis=[("DECRBY", "stock:tea", 1)])
+            ```
 
         Returns the replies of `redis`, as a list in the same order. Safe to repeat. If it raises LeaseLost, UsageError
         or QueueFull, nothing was changed. After UsageError or QueueFull, the message is still leased.

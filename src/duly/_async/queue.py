@@ -80,8 +80,28 @@ class AsyncQueue(AsyncInbox[BodyT]):
     ) -> MessageId:
         """Store a message and return its id.
 
-        `duly.Send` documents the options. `durable` waits until the server has confirmed the write: "fsync", "replica",
-        or a number of replicas. The id has the confirmed level in its `durable`.
+        Args:
+            body: The body, or a `Send` with its own options.
+            delay: Seconds until the message is due.
+            at: The due time instead: an aware datetime, or seconds since the epoch.
+            key: Messages with the same key are delivered one at a time, in order.
+            priority: 0 to 9. Higher values are delivered first.
+            dedup: A second message with this value within `dedup_for` is not stored. Its send returns the first id.
+            dedup_for: The window of `dedup`. None: that of the queue.
+            replace: With `dedup`, a message that still waits gets the new body and due time (debounce).
+            ttl: Seconds after the due time at which the message expires if it is waiting.
+            headers: Texts that go with the message.
+            retry: The retry policy of this message. None: that of the consumer's queue.
+            id: Your own id. A message with an id that is still in the queue is not stored again.
+            repeat: Deliver the message again and again, after each ack.
+            spread: Make the message due at a random moment within this many seconds after its time.
+            durable: Wait until the server has confirmed the write: "fsync", "replica", or a number of replicas. The id
+                has the confirmed level in its `durable`.
+
+        Example:
+            ```python
+            id = await orders.send({"order": 17}, delay=1800, key="customer-42")
+            ```
 
         Atomic. A retry after a lost reply stores the message once. To make a call safe to repeat, pass the same `id` or
         `dedup`. Raises UsageError or TooLarge if nothing was sent, QueueFull if the queue or server is full, NotDurable
@@ -116,10 +136,18 @@ class AsyncQueue(AsyncInbox[BodyT]):
     async def send_many(
         self, bodies: Iterable[BodyT | Send[BodyT]], *, spread: Seconds | None = None, durable: Durable = None
     ) -> list[MessageId]:
-        """Store many messages, bodies or `Send`s, up to 1,000 per round trip, and return their ids.
+        """Store many messages, up to 1,000 per round trip, and return their ids.
 
-        `spread` makes each due at a random moment within that many seconds after its time, never before. A `Send` that
-        has a spread keeps it.
+        Args:
+            bodies: Bodies, or `Send`s with their own options.
+            spread: Make each message due at a random moment within this many seconds after its time, never before. A
+                `Send` that has a spread keeps it.
+            durable: As in `send`, once for each batch.
+
+        Example:
+            ```python
+            ids = await orders.send_many([{"order": 1}, duly.Send({"order": 2}, delay=60)])
+            ```
 
         All messages are validated before the first one is sent. Each batch is atomic: if there is no room for it, none
         of it is stored, and `QueueFull.stored` has the ids of the batches before it. Raises the same as `send`.

@@ -142,11 +142,19 @@ class Inbox(ABC, Generic[BodyT]):
     ) -> Any:
         """Register the function that workers call with each message: `(body)`, `(body, d)` or `(d: duly.Delivery)`.
 
-        - `concurrency`: The number of calls that run at once in each process. The default is 100 for an `async def`,
-          and 16 for a `def`, which runs in threads.
-        - `batch`: With a `duly.Batch`, the function gets lists.
-        - `timeout`: Seconds after which the call counts as a failure. An `async def` is cancelled. A `def` keeps its
-          thread, and `duly worker --processes` replaces the process.
+        Args:
+            function: The function, if the decorator is used without options.
+            concurrency: The number of calls that run at once in each process. The default is 100 for an `async def`,
+                and 16 for a `def`, which runs in threads.
+            batch: With a `duly.Batch`, the function gets lists.
+            timeout: Seconds after which the call counts as a failure. An `async def` is cancelled. A `def` keeps its
+                thread, and `duly worker --processes` replaces the process.
+
+        Example:
+            ```python
+            @orders.handler(concurrency=20)
+            def on_order(order: Order) -> None: ...
+            ```
 
         Bodies are decoded to the annotated type. Raises UsageError if an option or the function is invalid, or if there
         is a handler already.
@@ -172,8 +180,20 @@ class Inbox(ABC, Generic[BodyT]):
         """Lease up to `limit` (10) messages that are due, and wait up to `wait` (20) seconds for the first.
 
         Returns [] if no message was due in that time. A message that is not settled before its lease expires is
-        redelivered. `lease` overrides the lease of the queue (30 s). With `renew`, leases are renewed in the background
-        until the deliveries are settled, up to the queue's `max_runtime`.
+        redelivered.
+
+        Args:
+            limit: The largest number of messages, 1 to 1,000.
+            wait: Seconds to wait for the first message. 0 returns at once.
+            lease: Overrides the lease (visibility timeout) of the queue, which is 30 s by default.
+            renew: Renew the leases in the background until the deliveries are settled, up to the queue's `max_runtime`.
+
+        Example:
+            ```python
+            for d in orders.receive(limit=10, wait=20):
+                with d:               # acks; retries if the block raises
+                    handle(d.body)
+            ```
 
         If the call is cancelled or interrupted, its messages are released. Raises UsageError for an invalid argument.
         """
@@ -396,8 +416,16 @@ class Inbox(ABC, Generic[BodyT]):
         is leased from its claim to its settle. That includes messages that a worker has fetched ahead, and messages
         whose lease has expired but that were not redelivered yet.
 
-        `running=True` also ends a leased message. Its consumer loses the lease: an `async def` handler is cancelled,
-        and a `def` handler finds `d.lost` true. Effects of the handler before that are not undone.
+        Args:
+            id: The id that `send` returned, or your own.
+            running: Also end a leased message. Its consumer loses the lease: an `async def` handler is cancelled, and a
+                `def` handler finds `d.lost` true. Effects of the handler before that are not undone.
+
+        Example:
+            ```python
+            if reminders.cancel("reminder-17"):
+                print("no handler has it, and none will get it")
+            ```
         """
         outgoing.checked_text(id, "id")
         checked_flag(running, "running")

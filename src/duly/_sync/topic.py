@@ -105,7 +105,21 @@ class Topic(Generic[BodyT]):
     ) -> MessageId:
         """Add an entry to the stream and return its id. With a delay, the id is for `cancel` and `reschedule`.
 
-        `duly.Send` documents the options, and `queue.send` documents `durable`.
+        Args:
+            body: The body, or a `Send` with its own options.
+            delay: Seconds until the entry is added to the stream.
+            at: The time of that instead: an aware datetime, or seconds since the epoch.
+            key: Each group receives entries with the same key one at a time, in order.
+            headers: Texts that go with the entry.
+            dedup: A second entry with this value is not added, for `dedup_for` seconds.
+            dedup_for: The window of `dedup`. None: that of the topic.
+            durable: Wait until the server has confirmed the write: "fsync", "replica", or a number of replicas.
+            **unknown: Not accepted. An option that topics do not have raises UsageError.
+
+        Example:
+            ```python
+            events.publish({"order": 17, "paid": True}, key="order-17")
+            ```
 
         Atomic. A retry after a lost reply adds the entry once. To make a call safe to repeat, pass the same `dedup`:
         within its window, it returns the first id. Raises UsageError or TooLarge if nothing was sent, QueueFull if
