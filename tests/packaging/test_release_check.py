@@ -1,4 +1,4 @@
-"""The release check finds what it looks for, and the parts that are quick hold now."""
+"""The release check finds problems, and the parts of it that are quick hold now."""
 
 import tomllib
 from importlib.metadata import Distribution
