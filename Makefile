@@ -54,7 +54,7 @@ test-all: setup servers ## Run the whole matrix of servers, users, mutants and P
 	$(call run-tests,)
 	tools/test_other_pythons.sh
 
-test-foreign: setup servers ## Run the tests of kombu and Celery, from the package index, against Duly: half an hour (estimated)
+test-foreign: setup servers ## Run the tests of kombu, Celery and Dramatiq, from the package index, on Duly: half an hour (estimated)
 	PYTHONPATH=. $(BIN)/python tools/test_foreign.py $(SUITES)
 	PYTHONPATH=. $(BIN)/python tools/test_foreign_dramatiq.py
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.celery.rig import ROOT, Program
+from tests.celery.rig import READY, ROOT, Program
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.long]
 
@@ -30,17 +31,21 @@ def test_workers_of_celery_multi_run_tasks_and_stop_warmly(program: Program, pid
         arguments = [sys.executable, "-m", "celery", "multi", command, *nodes]
         subprocess.run(arguments, cwd=ROOT, env=environment, check=True, timeout=100, stdout=subprocess.DEVNULL)
 
+    def consumes(node: str) -> bool:
+        log = pids / f"{node}.log"
+        return log.exists() and READY in log.read_text()
+
     multi("start")
+    wait_until(lambda: all(map(consumes, ("first", "second"))), "both consume", lambda: list(pids.iterdir()))
     names = [f"task-{number}" for number in range(8)]
     for name in names:
         program.module.work.delay(name, 0.5)
-    program.wait_for("start", "task-0", "task-1")
+    wait_until(lambda: len({run.worker for run in program.runs("start")}) == 2, "both run tasks", program.runs)
     multi("stopwait")
 
     assert list(pids.glob("*.pid")) == []
     started = program.runs("start")
     assert {run.name for run in program.runs("end")} == {run.name for run in started}
-    assert len({run.worker for run in started}) == 2
     program.worker("-P", "solo")
     program.wait_for("end", *names)
     assert len(program.runs("start")) == len(names)

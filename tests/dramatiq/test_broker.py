@@ -12,9 +12,11 @@ from dramatiq.errors import ConnectionClosed, QueueJoinTimeout, QueueNotFound
 from dramatiq.results.errors import ResultMissing, ResultTimeout
 
 import duly
+from duly._sync.outbox import Outbox
 from duly.dramatiq import DulyBackend, DulyBroker
 from tests.conftest import StartedServer
 from tests.servers import Server
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -182,6 +184,46 @@ def test_passwords_are_not_shown() -> None:
         broker.enqueue(message_of("unsent"))
 
     assert "geheim" not in f"{caught.value} {broker.app!r}"
+
+
+@pytest.mark.parametrize("lost", ["retry", "next of a pipeline"])
+def test_a_message_runs_again_if_its_retry_or_the_next_of_its_pipeline_was_not_stored(
+    broker: DulyBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lost: str
+) -> None:
+    """Dramatiq logs the error of the middleware, and acks the message."""
+    begun: list[str] = []
+
+    @dramatiq.actor(broker=broker, min_backoff=10)
+    def first() -> str:
+        begun.append("first")
+        if lost == "retry" and begun.count("first") < 3:
+            raise ValueError("once more")
+        return "result"
+
+    @dramatiq.actor(broker=broker)
+    def second(result: str) -> None:
+        begun.append("second")
+
+    dramatiq.pipeline([first.message(), second.message_with_options()], broker=broker).run()
+    send, outages = Outbox.send, [duly.Unavailable("the server is away")]
+
+    def send_in_an_outage(outbox: Outbox, message: Any) -> str | None:
+        if outages:
+            raise outages.pop()
+        return send(outbox, message)
+
+    monkeypatch.setattr(Outbox, "send", send_in_an_outage)
+    worker = dramatiq.Worker(broker, worker_timeout=100, worker_threads=1)
+    worker.start()
+    try:
+        wait_until(lambda: "second" in begun, "the pipeline has ended", lambda: begun)
+        broker.join("default", timeout=60_000)
+    finally:
+        worker.stop()
+
+    assert begun == ["first"] * (3 if lost == "retry" else 2) + ["second"]
+    assert "runs again" in caplog.text
+    assert broker.queues["default"].stats().dead == 0
 
 
 @pytest.mark.fault

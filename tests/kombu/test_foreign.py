@@ -11,7 +11,7 @@ from tools import test_foreign as foreign
 
 SELECTION = ("BasicFunctionality", "BaseExchangeTypes", "BaseMessage")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # pip may wait for the package index
 
 
 def test_basic_tests_of_kombu_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The broker: queues of Dramatiq as queues of Duly."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,6 +55,8 @@ class DulyBroker(dramatiq.Broker):
         self.actor_options.add("broker_priority")
         self.queues: dict[str, duly.Queue[bytes]] = {}
         """The declared queues, by their names in Dramatiq."""
+        self._ended = threading.local()
+        """Its `message` is the one whose actor has ended in this thread, while the middleware is called."""
         self._is_own = not isinstance(server, duly.Duly)
         self.app: duly.Duly = (
             server
@@ -96,15 +99,34 @@ class DulyBroker(dramatiq.Broker):
         message = message.copy(queue_name=name, options=options)
         self.emit_before("enqueue", message, delay)
         queue = self.queues.get(name) or self._opened(name)
-        with translated_errors():
-            queue.send(
-                message.encode(),
-                delay=None if delay is None else delay / 1000,
-                priority=self._priority_of(message),
-                headers={"actor": message.actor_name, _MESSAGE_ID: message.message_id},
-            )
+        try:
+            with translated_errors():
+                queue.send(
+                    message.encode(),
+                    delay=None if delay is None else delay / 1000,
+                    priority=self._priority_of(message),
+                    headers={"actor": message.actor_name, _MESSAGE_ID: message.message_id},
+                )
+        except ConnectionClosed:
+            if (ended := getattr(self._ended, "message", None)) is not None:
+                ended.runs_again = True
+            raise
         self.emit_after("enqueue", message, delay)
         return message
+
+    def emit_after(self, signal: str, *args: Any, **kwargs: Any) -> None:
+        """Call the middleware.
+
+        After an actor has ended, the middleware sends its retry, the next message of its pipeline, or a callback.
+        Dramatiq logs an error there, and acks the message. If the server has not stored them, the message runs again.
+        """
+        if signal == "process_message":
+            (self._ended.message,) = args
+        try:
+            super().emit_after(signal, *args, **kwargs)
+        finally:
+            if signal == "process_message":
+                self._ended.message = None
 
     def cancel(self, message: dramatiq.Message[Any], *, running: bool = False) -> bool:
         """Cancel a message, or its next retry, before a worker gets it.

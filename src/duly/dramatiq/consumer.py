@@ -16,6 +16,8 @@ from duly import _port
 _LOG: Final = logging.getLogger("duly.dramatiq")
 _MOST: Final = 250
 """Messages per claim."""
+_PAUSE: Final = 1.0
+"""Seconds after which a message runs again whose retry was not stored."""
 
 
 class LeasedMessage(dramatiq.MessageProxy):
@@ -24,6 +26,8 @@ class LeasedMessage(dramatiq.MessageProxy):
     def __init__(self, message: dramatiq.Message[Any], delivery: "duly.Delivery[bytes]") -> None:
         super().__init__(message)
         self.delivery = delivery
+        self.runs_again = False
+        """Whether the server has not stored the message that was to follow this one."""
 
     @property
     def failure(self) -> str:
@@ -60,8 +64,14 @@ class DulyConsumer(dramatiq.Consumer):
         return None
 
     def ack(self, message: Any) -> None:
-        """Finish a message."""
-        self._settle(message, message.delivery.ack)
+        """Finish a message, or return it to the queue if the server has not stored the one that was to follow it."""
+        if message.runs_again:
+            _LOG.warning(
+                "message %s runs again: the server did not store its retry, or the message after it", message.message_id
+            )
+            self._settle(message, lambda: message.delivery.defer(_PAUSE))
+        else:
+            self._settle(message, message.delivery.ack)
 
     def nack(self, message: Any) -> None:
         """Make a message dead."""
