@@ -220,11 +220,15 @@ def test_the_list_of_examples_names_those_for_other_languages() -> None:
     assert list_messages == sorted(path.name for path in EXAMPLES.glob("*.mjs"))
 
 
-def test_the_picture_of_the_dashboard_is_one_and_small() -> None:
-    picture = (EXAMPLES.parent / "docs/images/dashboard.png").read_bytes()
+@pytest.mark.parametrize("name", ["dashboard", "dashboard-queue", "dashboard-dead", "dashboard-message"])
+def test_a_picture_of_the_dashboard_is_small_and_shown_on_both_pages(name: str) -> None:
+    docs = EXAMPLES.parent / "docs"
+    picture = (docs / f"images/{name}.png").read_bytes()
 
     assert picture.startswith(b"\x89PNG")
     assert len(picture) < 150_000
+    assert f"](images/{name}.png)" in (docs / "dashboard.md").read_text()
+    assert f"](../images/{name}.png)" in (docs / "zh/dashboard.md").read_text()
 
 
 def load_dashboard_in_fastapi(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
