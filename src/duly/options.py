@@ -399,6 +399,13 @@ def interval_of(rate: object) -> float:
     return interval
 
 
+def _check_share(share: Any) -> None:
+    if share is None:
+        return
+    if not isinstance(share, int | float) or not 0 < share < 1:
+        raise UsageError(f"retry_share must be a number between 0 and 1, like 0.5, not {share!r}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueueOptions:
     """The options of a queue in this process. They are not stored, so processes may use different ones.
@@ -419,6 +426,8 @@ class QueueOptions:
       purged.
     - `rate`: The highest rate of deliveries from the queue to all consumers, like "100/s" or "6000/m"; None: no limit.
     - `max_in_flight`: The largest number of leased messages of the queue, over all consumers; None: any number.
+    - `retry_share`: The share of deliveries that retries get while both retries and new messages are due, like 0.5;
+      None: messages are delivered by due time, whether they were delivered before or not.
     - `dead`: The retention of dead letters.
     - `done`: The retention of finished messages and the results of their handlers; None: they are not kept.
     - `max_message_bytes`: The largest size of an encoded body with its headers.
@@ -436,6 +445,7 @@ class QueueOptions:
     on_dead: OnDead = "continue"
     rate: str | None = None
     max_in_flight: int | None = None
+    retry_share: float | None = None
     dead: Keep = Keep(count=10_000, age=30 * 86400)
     done: Keep | None = None
     max_message_bytes: int = 1 << 20
@@ -455,6 +465,7 @@ class QueueOptions:
         interval_of(self.rate)
         if self.max_in_flight is not None:
             checked_count(self.max_in_flight, "max_in_flight")
+        _check_share(self.retry_share)
         checked_positive_seconds(self.dedup_for, "dedup_for")
         for name in ("dead", "done"):
             keep = getattr(self, name)
@@ -477,6 +488,7 @@ class QueueKeywords(TypedDict, total=False):
     on_dead: OnDead
     rate: str | None
     max_in_flight: int | None
+    retry_share: float | None
     dead: Keep
     done: Keep | None
     max_message_bytes: int | None

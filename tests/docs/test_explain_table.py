@@ -72,6 +72,9 @@ def sentences(app: duly.Duly) -> Iterator[str]:
         limited.receive(wait=0)
         yield limited.explain(ids[1])
 
+    shared = app.queue("shared", retry_share=0.5)
+    yield shared.explain(shared.send_many(["a", "b"])[1])
+
     suspect = app.queue("suspect", crash_limit=2)
     id_ = suspect.send("kills")
     suspect.receive(wait=0)

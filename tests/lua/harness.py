@@ -191,6 +191,8 @@ _NO_COUNTERS = frozenset(
         "keyed",
         "tat",
         "limited",
+        "retry_credit",
+        *(f"before_{kind}{priority}" for kind in ("new", "retry") for priority in range(10)),
         "slot",
         "fed",
         "swept",

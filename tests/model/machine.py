@@ -57,7 +57,7 @@ delays = st.sampled_from((0, 0, 0.000001, 1, 25))
 on_deads: st.SearchStrategy[OnDead] = st.sampled_from(("continue", "block"))
 limits = st.sampled_from(
     ({}, {}, {}, {"rate": "2/s"}, {"rate": "30/s"}, {"max_in_flight": 1}, {"max_in_flight": 3},
-     {"rate": "20/s", "max_in_flight": 2})
+     {"rate": "20/s", "max_in_flight": 2}, {"retry_share": 0.5}, {"retry_share": 0.3}, {"retry_share": 0.9})
 )  # fmt: skip
 states = st.sampled_from(("ready", "delayed", "parked", "parked", "leased", "dead", "done"))
 
@@ -228,6 +228,31 @@ class QueueMachine(CheckedQueue):
             self._cancel(stream, out[0].id, running=True)
         elif out:
             self._settle(stream, verb, out, 0, Keep(), is_kept=False)
+
+    @rule(
+        stream=streams,
+        count=st.integers(1, 6),
+        retried=st.integers(1, 4),
+        limits=st.lists(st.integers(1, 3), min_size=1, max_size=4),
+        share=st.sampled_from((0.1, 0.5, 0.75)),
+        key=st.sampled_from((None, None, "k")),
+        suspects=st.sampled_from(("with", "none", "alone")),
+    )
+    def divide_deliveries(
+        self, stream: bytes, count: int, retried: int, limits: list[int], share: float, key: str | None,
+        suspects: ops.Suspects,
+    ) -> None:  # fmt: skip
+        """Fail messages, send others, and claim a few at a time by share."""
+        batch = [Draft(10, None, 0, None, None, None, replace=False, key=each) for each in (None, key)]
+        self._send(stream, batch * retried, {}, "each")
+        self.claim(stream, 2 * retried, 30, "leave", "with", Keep())
+        held = [ops.Settle(*receipt) for receipt in self.receipts[-retried:] if self._is_live(receipt)]
+        if held:
+            self._settle(stream, "retry", held, 0, Keep(), is_kept=False)
+        self._send(stream, batch * count, {}, "each")
+        self._move_clocks(SECOND)
+        for limit in limits:
+            self.claim(stream, limit, 30, "leave", suspects, Keep(), "continue", {"retry_share": share})
 
     @rule(
         stream=streams, others=st.integers(0, 3), limit=st.integers(1, 4), suspects=st.sampled_from(("none", "alone"))

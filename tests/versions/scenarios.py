@@ -168,6 +168,24 @@ def limits(pair: Pair, a: Peer, b: Peer, name: str) -> None:
     pair.agree()
 
 
+def shares(pair: Pair, a: Peer, b: Peer, name: str) -> None:
+    """A version that does not know `retry_share` delivers by due time, and what claims remember does not mislead it."""
+    pair.open("queue", name)
+    a.run("box.send_many(range(8))")
+    assert len(b.run("claim(8)")) == 8
+    b.run("settle('retry')")
+    pair.place.advance(601)
+    a.run("box.send_many(['new'] * 8)")
+    shared = (
+        "[held.update({d.id: d}) or text_of(d.body) for d in app.queue(name, lease=3600, "
+        "**({'retry_share': 0.5} if hasattr(duly.QueueOptions, 'retry_share') else {})).receive(limit=2, wait=0)]"
+    )
+    got = [body for peer in (a, b, a, b, a, b, a, b) for body in peer.run(shared, name=name)]
+    assert len(got) == 16
+    assert sorted(got) == sorted([*map(str, range(8)), *["new"] * 8])
+    pair.agree()
+
+
 def limits_and_tokens(pair: Pair, a: Peer, b: Peer, name: str) -> None:
     """A token wakes a consumer. While a limit keeps messages back, it could do nothing, so a send leaves none."""
     pair.open("queue", name)
@@ -551,6 +569,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     crashes_and_suspects,
     limits,
     limits_and_tokens,
+    shares,
     a_clock_that_steps_back,
     waking,
     steering,

@@ -115,7 +115,8 @@ def _of_ready(details: MessageDetails, options: QueueOptions) -> str:
         return f"{due}, but the rate of {options.rate} is used up until {_time(moment(until))}{_turn(details)}"
     if _is_suspect(details.message, options):
         return f"{due} and one more crash makes it dead: it waits for a worker that holds nothing else{_turn(details)}"
-    return f"{due}{_turn(details)}{_ON_RECEIVE}"
+    share = f" by due time, and retry_share is {options.retry_share}" if options.retry_share and details.ahead else ""
+    return f"{due}{_turn(details)}{share}{_ON_RECEIVE}"
 
 
 def _is_suspect(message: Message, options: QueueOptions) -> bool:

@@ -98,6 +98,7 @@ def claim(
     limits: list[Arg] = [
         f"{interval_of(options.rate):.3f}",
         -1 if options.max_in_flight is None else options.max_in_flight,
+        f"{options.retry_share or 0}",
     ]
     args = [EVERY_PRIORITY, *holder, then, suspects, *_bounds(options.dead), options.on_dead, *limits, *feed]
     return Call(keys.script("claim"), keys, args, replies.claimed)

@@ -77,6 +77,7 @@ INSTEAD_OF_TOPIC: Final[Mapping[str, str]] = {
     "on_full": "it is never full: keep=duly.Keep(...) removes the oldest entries",
     "rate": _BY_CONCURRENCY.format("rate"),
     "max_in_flight": _BY_CONCURRENCY.format("max_in_flight"),
+    "retry_share": "a group delivers its due retries before it reads further entries",
     "shards": "share the work among the consumers of a group",
     "start": _OF_GROUP.format("start"),
     "headers": _OF_GROUP.format("headers"),
@@ -130,7 +131,17 @@ INSTEAD_OF_USING: Final[Mapping[str, str]] = {
     },
     **{
         name: f"it is an option of the queue: app.queue(name, {name}=...)"
-        for name in ("lease", "max_runtime", "crash_limit", "done", "dead", "rate", "max_in_flight", "on_full")
+        for name in (
+            "lease",
+            "max_runtime",
+            "crash_limit",
+            "done",
+            "dead",
+            "rate",
+            "max_in_flight",
+            "on_full",
+            "retry_share",
+        )
     },
     **dict.fromkeys(("max_retries", "retries", "attempts", "max_attempts"), _ATTEMPTS),
     "countdown": "use delay=, or task.later(seconds, ...)",

@@ -27,6 +27,7 @@ ARGV     sequence     text
          on_dead      text    continue: a dead letter frees its lane | block: it keeps its lane
          interval     number  microseconds from one delivery to the next, by the rate; 0: no rate
          in_flight    number  leases of the queue at the most; -1: any number
+         retry_share  number  of deliveries, while both new messages and retries are due; 0: all by due time
 -- @only group
          start        text    the id after which a new group begins
          filter*      rows    header, value; an entry must have one of the values of each header
@@ -71,6 +72,7 @@ local GROUP = group_of(LEASED)
 -- @lazy lib/claim/large_records.lua
 -- @lazy lib/claim/lateness.lua
 -- @lazy lib/claim/lanes.lua
+-- @lazy lib/claim/shares.lua
 -- @lazy lib/claim/limits.lua
 -- @lazy lib/claim/schedules.lua
 -- @only group
@@ -179,7 +181,7 @@ end
 claim.deadline = string.format('%.0f', claim.now + lease_us)
 for digit in string.gmatch(in_use, '%d') do
   if #claim.ids < claim.allowed and not claim.is_full then
-    take_in_turn(claim, WAITING[tonumber(digit)])
+    take_in_turn(claim, WAITING[tonumber(digit)], digit)
   end
 end
 -- @only group

@@ -1,5 +1,6 @@
 """claim: return expired leases to the queue, then take due messages, highest priority first."""
 
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from math import ceil, floor, inf
@@ -11,6 +12,7 @@ from duly._core.replies import LIMITED, OPEN, PASSED_OVER, PAUSED, is_suspect
 from duly.memory import wire
 from duly.memory.calls import Kept
 from duly.memory.message import StoredMessage, flags_of
+from duly.memory.ordered import ScoredIds
 from duly.memory.past import Past
 from duly.memory.points import note_minute
 from duly.memory.state import UNTIL_A_LEASE_ENDS, Keep, QueueState
@@ -29,13 +31,14 @@ class Terms(NamedTuple):
     blocks: bool
     interval: float
     in_flight: int
+    retry_share: float
 
     @classmethod
     def read(cls, args: Sequence[bytes]) -> "Terms":
         """Read the arguments of a call."""
         limit, lease_us, crash_limit = map(int, args[1:4])
         keep = Keep(*map(int, args[7:10]))
-        limits = float(args[11]), int(args[12])
+        limits = float(args[11]), int(args[12]), float(args[13])
         blocks = args[10] == b"block"
         return cls(limit, lease_us, crash_limit, args[4].decode(), args[5], args[6], keep, blocks, *limits)
 
@@ -174,9 +177,35 @@ class Round:
     def take_due(self) -> None:
         """Take the due messages that have their turn, highest priority first."""
         for priority in self.queue.priorities_in_use:
+            if self._terms.retry_share and self.queue.with_counts:
+                self._take_by_share(self.queue.waiting[priority])
             passed_over = 0
             while self._wants_more and (message := self._due(priority, passed_over)) is not None:
                 passed_over += self._passes_over(message)
+
+    def _take_by_share(self, waiting: ScoredIds) -> None:
+        """While new messages and retries of one priority are due, give each kind its share."""
+        if waiting.count_up_to(self.now) <= self._room.allowed - len(self.taken):
+            return
+        due = [self.queue.messages[id_] for _, id_ in waiting.up_to(self.now)]
+        self.queue.retry_credit = self.queue.retry_credit or 0.0
+        new, retries = (deque(each for each in due if each.has_begun == kind) for kind in (False, True))
+        while self._wants_more and self._has_next(new) and self._has_next(retries):
+            credit, taken = self.queue.retry_credit + self._terms.retry_share, len(self.taken)
+            if credit < 1:
+                self._passes_over(new.popleft())
+            else:
+                self._passes_over(retries.popleft())
+                credit -= 1
+            if len(self.taken) > taken:
+                self.queue.retry_credit = credit
+
+    def _has_next(self, kind: deque[StoredMessage]) -> bool:
+        """Return whether this caller may have another message of a kind. Suspects in front of it are passed over."""
+        while kind and self._is_isolating and self._is_suspect(kind[0]) and not self._accepts_suspect:
+            self._has_passed_over = True
+            kind.popleft()
+        return bool(kind)
 
     @property
     def _wants_more(self) -> bool:
@@ -215,6 +244,10 @@ class Round:
 
     def _may_go_alone(self, message: StoredMessage) -> bool:  # noqa: ARG002 - the model tests use it
         """Return whether the caller may have a suspect alone: it is the first message that can be delivered."""
+        return self._accepts_suspect
+
+    @property
+    def _accepts_suspect(self) -> bool:
         return self._terms.suspects == b"alone" and not self.taken
 
     def _has_turn(self, message: StoredMessage, key: bytes | None) -> bool:

@@ -16,7 +16,7 @@ from duly.memory.state import QueueState
 from duly.memory.stream import Entry, Id, read_id, written_id
 from duly.memory.topic_state import GroupState
 
-_FIRST_FEED: Final = 13
+_FIRST_FEED: Final = 14
 
 
 def claim(group: GroupState, args: list[bytes]) -> Kept:

@@ -222,3 +222,31 @@ async def test_a_limit_that_makes_no_sense_is_refused(app: AsyncDuly, queue_name
 
     with pytest.raises(UsageError, match=name):
         app.queue(queue_name, **options)
+
+
+async def test_retries_and_new_messages_share_deliveries(app: AsyncDuly, queue_name: str) -> None:
+    queue = app.queue(queue_name, retry_share=0.25)
+    await queue.send_many(["retry"] * 20)
+    for delivery in await take(queue, 20):
+        await delivery.retry(delay=0)
+    await queue.send_many(["new"] * 20)
+
+    found = [delivery.body for delivery in await take(queue, 16)]
+
+    assert (found.count("retry"), found.count("new")) == (4, 12)
+
+
+async def test_without_a_share_the_messages_that_were_due_first_come_first(app: AsyncDuly, queue_name: str) -> None:
+    queue = app.queue(queue_name)
+    await queue.send_many(["retry"] * 10)
+    for delivery in await take(queue, 10):
+        await delivery.retry(delay=0)
+    await queue.send_many(["new"] * 10)
+
+    assert [delivery.body for delivery in await take(queue, 11)] == [*["retry"] * 10, "new"]
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.5, 1.5, True, "0.5", float("nan"), float("inf")])
+async def test_a_share_is_between_0_and_1(app: AsyncDuly, queue_name: str, share: Any) -> None:
+    with pytest.raises(UsageError, match="retry_share must be a number between 0 and 1"):
+        app.queue(queue_name, retry_share=share)

@@ -160,6 +160,7 @@ async def test_options_of_one_entry_are_given_to_it_and_not_to_publish_many(even
         ("max_bytes", r"keep=duly\.Keep\(bytes="),
         ("on_full", "never full"),
         ("rate", "concurrency=, or .*queue that has rate="),
+        ("retry_share", "due retries before it reads further entries"),
         ("max_in_flight", "concurrency=, or .*queue that has max_in_flight="),
         ("done", "keeps entries by keep="),
         ("start", r"option of a group: events.group\(name, start="),

@@ -215,3 +215,31 @@ def test_a_limit_that_makes_no_sense_is_refused(app: Duly, queue_name: str, opti
 
     with pytest.raises(UsageError, match=name):
         app.queue(queue_name, **options)
+
+
+def test_retries_and_new_messages_share_deliveries(app: Duly, queue_name: str) -> None:
+    queue = app.queue(queue_name, retry_share=0.25)
+    queue.send_many(["retry"] * 20)
+    for delivery in take(queue, 20):
+        delivery.retry(delay=0)
+    queue.send_many(["new"] * 20)
+
+    found = [delivery.body for delivery in take(queue, 16)]
+
+    assert (found.count("retry"), found.count("new")) == (4, 12)
+
+
+def test_without_a_share_the_messages_that_were_due_first_come_first(app: Duly, queue_name: str) -> None:
+    queue = app.queue(queue_name)
+    queue.send_many(["retry"] * 10)
+    for delivery in take(queue, 10):
+        delivery.retry(delay=0)
+    queue.send_many(["new"] * 10)
+
+    assert [delivery.body for delivery in take(queue, 11)] == [*["retry"] * 10, "new"]
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.5, 1.5, True, "0.5", float("nan"), float("inf")])
+def test_a_share_is_between_0_and_1(app: Duly, queue_name: str, share: Any) -> None:
+    with pytest.raises(UsageError, match="retry_share must be a number between 0 and 1"):
+        app.queue(queue_name, retry_share=share)

@@ -56,6 +56,15 @@ local function lease_candidates(claim, waiting, candidates, found, lanes)
   claim.bytes = bytes
 end
 
+-- Notes how late the message at a position of claim.ids is, if there is one.
+local function note_lateness(claim, at)
+  if claim.ids[at] then
+    local since = claim.any_counts and due_by_counts(claim.counts[at])
+    since = since or struct.unpack('<d', claim.records[at], DUE_AT)
+    claim.lateness = math.max(claim.lateness, claim.now - since)
+  end
+end
+
 -- Leases due messages of one priority, and parks those whose turn it is not. It reads `ahead` more than it needs.
 local function take_from(claim, waiting, ahead)
   local wanted, first = claim.allowed - #claim.ids, #claim.ids + 1
@@ -79,16 +88,56 @@ local function take_from(claim, waiting, ahead)
   if #claim.ids - first + 1 < #candidates and (#due == looked_at or #candidates == wanted) then
     claim.is_full = true -- some could not be delivered: there may be more of this priority
   end
-  if #claim.ids >= first then
-    local since = claim.any_counts and due_by_counts(claim.counts[first])
-    since = since or struct.unpack('<d', claim.records[first], DUE_AT)
-    claim.lateness = math.max(claim.lateness, claim.now - since)
-  end
+  note_lateness(claim, first)
   redis.call('ZREM', waiting, unpack(candidates)) -- undeliverable ones are gone already
 end
 
+-- Leases one due message, or parks it.
+local function take_one(claim, waiting, id)
+  local candidates, at, lanes = { id }, #claim.ids + 1, nil
+  if claim.has_large and #fitting_records(claim, candidates) == 0 then
+    return
+  end
+  local found = redis.call('HMGET', MSGS, id)
+  if claim.is_keyed then
+    candidates, found, lanes = in_turn(claim, waiting, candidates, found, 1)
+  end
+  if #candidates > 0 then
+    lease_candidates(claim, waiting, candidates, found, lanes)
+    note_lateness(claim, at)
+    redis.call('ZREM', waiting, id)
+  end
+end
+
+-- While new messages and retries of one priority are due, gives each kind its share.
+local function take_by_share(claim, waiting, digit)
+  local kinds = both_kinds(claim, waiting, digit)
+  if not kinds then
+    return
+  end
+  while #claim.ids < claim.allowed and not claim.is_full do
+    local id, credit, is_alone = next_by_share(claim, kinds)
+    if not id then
+      break
+    end
+    local before = #claim.ids
+    take_one(claim, waiting, id)
+    if #claim.ids > before then
+      kinds.turns.credit = credit
+    end
+    claim.is_full = claim.is_full or is_alone
+  end
+  store_turns(kinds.turns, digit)
+end
+
 -- Leases due messages of one priority. While messages are parked, it reads the ones after them.
-local function take_in_turn(claim, waiting)
+local function take_in_turn(claim, waiting, digit)
+  if retry_share > 0 and claim.any_counts then
+    take_by_share(claim, waiting, digit)
+    if claim.is_full or #claim.ids == claim.allowed then
+      return
+    end
+  end
   local ahead = 0
   repeat
     local parked_before = claim.parked
