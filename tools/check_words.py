@@ -35,7 +35,6 @@ CEILINGS: Final[Mapping[str, int]] = {
     "docs/hosted.md": 1,
     "docs/scaling.md": 1,
     "docs/topics.md": 1,
-    "docs/workers.md": 1,
     "tests/cli": 1,
     "tests/client": 13,
     "tests/lua": 2,
