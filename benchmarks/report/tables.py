@@ -13,11 +13,11 @@ LABELS: Final = {"": "", "one sample": " ¹", "noisy": " ~"}
 
 
 def missed(results: Results) -> str:
-    """List the bars that were not cleared."""
+    """List the targets that were not met."""
     rows = [
         (each.question, f"{each.value:,.3g} {each.unit}", f"{each.bar:,.3g} {each.unit}") for each in results.missed()
     ]
-    return _table(("", "measured", "bar"), rows) if rows else "These runs cleared all of them."
+    return _table(("", "measured", "target"), rows) if rows else "These runs met all of them."
 
 
 def guarantees(results: Results) -> str:
