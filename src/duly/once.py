@@ -1,4 +1,4 @@
-"""Effects elsewhere that must not happen twice: a payment, a mail, a call of an external API."""
+"""Effects in other systems that must not happen twice: a payment, a mail, a call of an external API."""
 
 from collections.abc import Awaitable, Generator
 from typing import Any, NoReturn, overload
@@ -23,9 +23,9 @@ def once(d: AsyncDelivery, name: str, ttl: Seconds) -> Awaitable[bool]: ...
 def once(d: Delivery | AsyncDelivery, name: str, ttl: Seconds) -> bool | Awaitable[bool]:
     """Ask whether this delivery may cause the effect `name`, which happens at most once in `ttl` seconds.
 
-    True for the first delivery that asks. True for a later delivery of the same message as well, if the consumer gave
-    this one back (retry, defer, release). False for every other message, and for the message itself once its consumer
-    has died: the effect may have happened. Await it for an AsyncDelivery.
+    True for the first delivery that asks. Also true for a later delivery of the same message, if the consumer returned
+    the first one to the queue (retry, defer, release). False for every other message. False for the message itself if
+    its consumer died, because the effect may have happened. Await it for an AsyncDelivery.
     """
     if not isinstance(d, Delivery | AsyncDelivery):
         raise UsageError(f"once needs a delivery, not {d!r}")

@@ -151,7 +151,7 @@ class DulyBroker(dramatiq.Broker):
         return DulyConsumer(self._declared(queue_name), prefetch, timeout / 1000)
 
     def flush(self, queue_name: str) -> None:
-        """Remove all messages of a queue, also those that workers have."""
+        """Remove all messages of a queue, including those that workers have."""
         with translated_errors():
             self._declared(queue_name).purge()
 

@@ -25,7 +25,7 @@ class SlotsSentOnce(TaskiqMiddleware):
 class DulyScheduleSource(ScheduleSource):
     """Stores schedules on the server of an app, or of a URL as in `duly.AsyncDuly`.
 
-    With the broker of Duly, a cron slot or a time is sent once, also by several schedulers and after a restart. A
+    With the broker of Duly, a cron slot or a time is sent once, even with several schedulers and after a restart. A
     schedule with an `interval` is sent by each scheduler.
     """
 
