@@ -154,6 +154,16 @@ def test_a_message_that_was_remembered_may_wait_elsewhere_by_now(shared: Queue, 
     assert set(drained(shared, 1, 20)) >= set(names("later", 4))
 
 
+def test_a_claim_searches_a_bounded_number_and_the_next_one_continues(shared: Queue, clock: ServerClock) -> None:
+    retries = names("r", WAVE)
+    fail(shared, retries)
+    clock.freeze(NOW + SECOND)
+    send(shared, names("n", 1))
+    for searched in (500, 1000, 1500):
+        assert len(ids_of(shared.claim(1))) == 1
+        assert shared.dump().meta["before_new0"].endswith(f" {retries[searched - 1]}")
+
+
 def test_damaged_fields_do_not_stop_a_claim(shared: Queue, clock: ServerClock) -> None:
     fail(shared, names("r", 20))
     clock.freeze(NOW + SECOND)

@@ -63,6 +63,18 @@ MUTANTS = [
         id="a refused commit drops messages past their ttl",
     ),
     pytest.param(
+        "claim",
+        "    claim.is_full = claim.is_full or is_alone\n",
+        "",
+        id="a share delivers others with a suspect",
+    ),
+    pytest.param(
+        "claim",
+        "if credit < 1 then",
+        "if credit < 2 then",
+        id="a share gives retries too little",
+    ),
+    pytest.param(
         "cancel",
         "redis.call('ZREM', key, member)",
         "",
