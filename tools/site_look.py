@@ -33,6 +33,8 @@ CHINESE: Final = {
     "Back to top": "回到页面顶部",
     "Skip to content": "跳到正文",
 }
+DIRECTION: Final = re.compile(r'(md-footer__direction">\s*)(Previous|Next)')
+DIRECTIONS: Final = {"Previous": "上一页", "Next": "下一页"}
 ANCHOR_LIST: Final = re.compile(r"\A\s*(?:\[[^\]]+\]\(#[^)]+\)\s*·?\s*){3,}\Z")
 
 
@@ -114,4 +116,5 @@ def on_post_page(output: str, page: Any, **_: Any) -> str:
     if page.file.src_uri.startswith("zh/"):
         for english, chinese in CHINESE.items():
             output = output.replace(english, chinese)
+        output = DIRECTION.sub(lambda link: link[1] + DIRECTIONS[link[2]], output)
     return output
