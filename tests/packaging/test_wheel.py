@@ -112,7 +112,8 @@ def test_on_a_package_index_every_link_of_the_readme_is_an_address_of_a_file_tha
     assert len(links) > 30
     assert [link for link in links if not link.startswith("https://")] == []
     assert [path[2] for path in ours if path and not (ROOT / path[2]).is_file()] == []
-    assert [path[2] for path in ours if path and path[1] == "raw"] == ["docs/images/dashboard.png"]
+    pictures = ["docs/images/system.svg", "docs/images/demo.svg", "docs/images/dashboard.png"]
+    assert [path[2] for path in ours if path and path[1] == "raw"] == pictures
 
 
 def test_the_source_distribution_has_everything_to_work_on_it(sdist: Path) -> None:
