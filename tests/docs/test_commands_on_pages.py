@@ -44,7 +44,7 @@ def test_a_command_exists_with_its_options(page: str, line: str) -> None:
     assert parse(line) is not None
 
 
-@pytest.mark.parametrize("line", ["duly explian orders 1", "duly stats --wach"])
+@pytest.mark.parametrize("line", ["duly shew orders 1", "duly stats --wach"])
 def test_a_wrong_command_is_found(line: str) -> None:
-    with pytest.raises(Exception, match=r"explian|wach"):
+    with pytest.raises(Exception, match=r"shew|wach"):
         parse(line)
