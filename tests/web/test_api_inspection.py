@@ -225,6 +225,7 @@ async def test_an_unknown_name_is_404_with_the_nearest_names(
         "/queues/order/messages": ("'order'", "orders"),
         "/queues/orders/messages/none": ("'none'", "orders"),
         "/topics/event/groups/archive": ("'event'", "events"),
+        "/topics/event": ("'event'", "events"),
         "/topics/events/groups/archi": ("'archi'", "archive"),
     }.items():
         problem = await _json(client, path, 404)
@@ -388,6 +389,7 @@ async def test_topics_are_listed_with_their_groups(site_app: duly.AsyncDuly, cli
     await events.group("archive").create()
     id_ = await events.publish(1)
     (shown,) = (await _json(client, "/topics"))["topics"]
+    assert await _json(client, "/topics/events") == shown
     assert (shown["name"], shown["stats"]["length"], shown["stats"]["last_id"]) == ("events", 1, id_)
     assert [(each["name"], each["unread"]) for each in shown["groups"]] == [("archive", 1)]
     (message,) = (await _json(client, "/topics/events/groups/archive/messages"))["messages"]

@@ -14,7 +14,7 @@ from duly.message import Histogram
 from duly.web.api import requests, responses
 from duly.web.api.operation import ApiCall, Operation
 from duly.web.bounded_gather import bounded_gather
-from duly.web.overview import read_within
+from duly.web.overview import TopicSnapshot, read_within
 from duly.web.pagination import page_of
 from duly.web.problems import Refused
 
@@ -209,8 +209,19 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
 async def _topics(call: ApiCall) -> responses.TopicsShown:
     page = page_of(await call.site.names.topics(), str, call.query.limit, call.query.after)
     found = await bounded_gather(page.items, call.site.snapshots.topic)
-    shown = [responses.TopicShown(each.name, each.stats, each.groups, each.error or UNSET) for each in found]
+    shown = [_topic_shown(each) for each in found]
     return responses.TopicsShown(shown, page.next, _missing(await call.site.names.survey()))
+
+
+async def _topic(call: ApiCall) -> responses.TopicShown:
+    name = call.path_param("topic")
+    await call.site.names.check_reached(call.request.path_params)
+    await call.site.names.topic(name)
+    return _topic_shown(await call.site.snapshots.topic(name))
+
+
+def _topic_shown(source: TopicSnapshot) -> responses.TopicShown:
+    return responses.TopicShown(source.name, source.stats, source.groups, source.error or UNSET)
 
 
 async def _workers(call: ApiCall) -> responses.WorkersShown:
@@ -228,6 +239,15 @@ OTHER_OPERATIONS: Final[tuple[Operation, ...]] = (
         handle=_topics,
         query=requests.NamePage,
         answer=responses.TopicsShown,
+    ),
+    Operation(
+        method="GET",
+        path="/topics/{topic}",
+        name="topic",
+        summary="Return a topic with its statistics and groups.",
+        needs="viewer",
+        handle=_topic,
+        answer=responses.TopicShown,
     ),
     Operation(
         method="GET",
