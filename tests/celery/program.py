@@ -13,12 +13,19 @@ import duly.celery
 RECORD = os.environ.get("PROGRAM_RECORD", "redis://localhost:1/0")
 NAMESPACE = os.environ.get("PROGRAM_NAMESPACE", "duly")
 LEASE = float(os.environ.get("PROGRAM_LEASE", "1.5"))
+PATIENCE = float(os.environ.get("PROGRAM_PATIENCE", "5"))
 OF_REDIS = {"visibility_timeout": LEASE, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
 """Options of the redis transport by which it returns the tasks of a dead worker as soon. Duly ignores them."""
 
 app = Celery("program", broker=os.environ.get("PROGRAM_BROKER", "duly+redis://localhost:1/0"))
 app.conf.update(
-    broker_transport_options={"lease": LEASE, "namespace": NAMESPACE, "delivery_limit": 3, **OF_REDIS},
+    broker_transport_options={
+        "lease": LEASE,
+        "namespace": NAMESPACE,
+        "delivery_limit": 3,
+        "patience": PATIENCE,
+        **OF_REDIS,
+    },
     result_backend=RECORD,
     worker_hijack_root_logger=False,
 )
@@ -58,6 +65,18 @@ def try_again(self: Task, name: str) -> None:
     if self.request.retries < 2:
         raise self.retry(countdown=0.2)
     note("end", name)
+
+
+@app.task(bind=True, ignore_result=True)
+def retry_when_told(self: Task, name: str, file: str) -> None:
+    """Retry as soon as there is a file."""
+    if self.request.retries:
+        note("end", name)
+        return
+    note("start", name)
+    while not os.path.exists(file):  # noqa: PTH110
+        time.sleep(0.05)
+    raise self.retry(countdown=0)
 
 
 @app.task(bind=True)

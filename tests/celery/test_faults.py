@@ -153,3 +153,33 @@ def test_a_worker_consumes_again_after_the_server_was_away(tmp_path: Path) -> No
             assert worker.process.poll() is None
     finally:
         server.close()
+
+
+@pytest.mark.long
+def test_a_task_whose_retry_cannot_be_sent_runs_again_or_is_a_dead_letter(tmp_path: Path) -> None:
+    with Server("valkey", {"appendonly": "yes", "appendfsync": "always"}) as server:
+        for program in opened(lambda _: server, tmp_path, PROGRAM_PATIENCE="0.5"):
+            lose_a_retry(server, program, tmp_path / "told")
+            wait_until_it_is_dead_or_runs_again(program)
+            program.module.tasks.redrive()
+            program.wait_for("end", "unlucky")
+
+
+def wait_until_it_is_dead_or_runs_again(program: Program) -> None:
+    """Celery rejects the task. If it restarts the connection before that, the lease of the task expires."""
+    wait_until(lambda: program.module.tasks.dead() or len(program.runs("start")) == 2, "one of both", program.runs)
+
+
+def lose_a_retry(server: Server, program: Program, told: Path) -> None:
+    """Kill the server while a task runs, let the task retry, and start the server when Celery has given that up."""
+    worker = program.worker("-P", "solo")
+    program.module.retry_when_told.delay("unlucky", str(told))
+    program.wait_for("start", "unlucky")
+    server.kill9()
+    told.touch()
+    wait_until(
+        lambda: "is settled later" in worker.log or "after their lease" in worker.log,
+        "Celery has given the retry up",
+        lambda: worker.log,
+    )
+    server.start()
