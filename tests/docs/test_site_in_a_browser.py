@@ -103,3 +103,13 @@ def found_first(page: Page, words: str) -> str:
     expect(results.first).to_be_visible(timeout=PATIENCE)
     address = results.first.get_attribute("href") or ""
     return address.rpartition("/")[2].partition("?")[0].partition("#")[0]
+
+
+def test_a_diagram_follows_the_switch_to_dark(served: str, browser: Browser) -> None:
+    page = browser.new_page(viewport={"width": 1300, "height": 800}, color_scheme="light")
+    page.goto(f"{served}/order.html", timeout=PATIENCE)
+    diagram = page.locator("a.diagram img").first
+    expect(diagram).to_have_css("color-scheme", "light", timeout=PATIENCE)
+    page.get_by_title("Dark").click()
+    expect(diagram).to_have_css("color-scheme", "dark", timeout=PATIENCE)
+    page.close()
