@@ -29,7 +29,9 @@ def names_logged(source: Path) -> Iterator[str]:
 
 def names_listed(page: str) -> set[str]:
     """Name the events in the first column of the table whose second column is a level."""
-    rows = re.findall(r"^\| (`[^|]*) \| (?:debug|info|warning|error|critical)\b", (ROOT / page).read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (`[^|]*) \| (?:debug|info|warning|error|critical)\b", (ROOT / page).read_text(), re.MULTILINE
+    )
     return {name for row in rows for name in re.findall(r"`([^`]*)`", row)}
 
 
