@@ -46,7 +46,7 @@ async def test_a_queue_that_no_worker_serves_is_named(shell: Shell, app: duly.Du
     @app.queue("served").handler
     def handle(_body: object) -> None: ...
 
-    for name, queue in {"a": "served", "b": "nobody", "c": "nobody", "d": "paused"}.items():
+    for name, queue in {"a": "served", "b": "unserved", "c": "unserved", "d": "paused"}.items():
         app.schedule(name, queue, 1, every=3600)
     app.pause_schedule("d")
 
@@ -58,7 +58,7 @@ async def test_a_queue_that_no_worker_serves_is_named(shell: Shell, app: duly.Du
     assert [line.split()[0] for line in listed.lines[1:]] == ["a", "b", "c", "d"]
     assert (listed.status, listed.err) == (
         0,
-        "duly: no worker serves 'nobody': nothing is sent until a worker or another consumer receives from it\n",
+        "duly: no worker serves 'unserved': nothing is sent until a worker or another consumer receives from it\n",
     )
     assert len(as_json.json["schedules"]) == 4
 

@@ -65,7 +65,7 @@ def test_the_run_of_one_question_replaces_its_part_and_no_other(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["suite.json"]
 
 
-def test_a_resumed_run_skips_what_was_measured_lately() -> None:
+def test_a_resumed_run_skips_recent_measurements() -> None:
     now = datetime.now(UTC)
 
     assert kept.is_recent({"at": (now - timedelta(hours=1)).isoformat()}, 2)

@@ -37,7 +37,7 @@ LETTER = Message(
     releases=0,
     reason="failed at attempt 2 of 2",
     finished_at=DIED,
-    errors=(failure("KeyError: 'x'"), failure("TimeoutError: the bank\nsaid [nothing] (yet)")),
+    errors=(failure("KeyError: 'x'"), failure("TimeoutError: the bank\nsent [nothing] (yet)")),
 )
 BARE = replace(LETTER, headers={}, key=None, errors=(), reason="poison")
 
@@ -47,7 +47,7 @@ BARE = replace(LETTER, headers={}, key=None, errors=(), reason="poison")
     [
         {},
         {"error": "TimeoutError"},
-        {"error": "said [nothing]"},
+        {"error": "sent [nothing]"},
         {"error": "Timeout*"},
         {"error": "*bank*(yet)"},
         {"error": "*"},

@@ -52,7 +52,7 @@ def shown(**fields: Any) -> str:
         ("", '""'),
         ("two words", '"two words"'),
         ("a=b", '"a=b"'),
-        ('say "no"', r'"say \"no\""'),
+        ('answer "no"', r'"answer \"no\""'),
         ("back\\slash", r'"back\\slash"'),
         ("line\nbreak\r\t", r'"line\nbreak\r\t"'),
         ("\x1b[31m", r'"\x1b[31m"'),

@@ -120,7 +120,7 @@ async def test_no_role_can_exceed_its_permissions(site_app: duly.AsyncDuly, role
 @pytest.mark.parametrize(
     ("shown", "detail"),
     [
-        ("Bearer a-token-of-nobody", "this token is not known to this dashboard"),
+        ("Bearer a-token-of-a-stranger", "this token is not known to this dashboard"),
         ("Bearer ", "this needs a token: Authorization: Bearer TOKEN"),
         ("Basic YTpi", "this needs a token: Authorization: Bearer TOKEN"),
     ],

@@ -254,12 +254,12 @@ async def test_viewers_have_no_buttons_of_schedules(site_app: duly.AsyncDuly, to
 async def test_a_schedule_that_no_worker_serves_names_its_queue_in_quotes_and_links_it(
     site_app: duly.AsyncDuly, client: httpx.AsyncClient
 ) -> None:
-    await site_app.schedule("report", "nobody", 1, every=60)
+    await site_app.schedule("report", "unserved", 1, every=60)
 
     page = await look(client, "/schedules")
 
-    assert "No worker serves queue 'nobody' : its schedules do not run" in page.text
-    assert "/queues/nobody" in page.all("href")
+    assert "No worker serves queue 'unserved' : its schedules do not run" in page.text
+    assert "/queues/unserved" in page.all("href")
 
 
 async def test_the_timeline_of_a_message_has_milliseconds(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
@@ -557,9 +557,9 @@ async def test_actions_that_are_not_permitted_are_not_shown(
     site_app: duly.AsyncDuly, role: Any, read_only: bool, expected: set[str]
 ) -> None:
     pages = await given(site_app)
-    site = create_app(site_app, tokens={"a-token-of-somebody": role}, read_only=read_only)
+    site = create_app(site_app, tokens={"a-token-of-a-role": role}, read_only=read_only)
 
-    async with client_of(site, headers={"Authorization": "Bearer a-token-of-somebody"}) as client:
+    async with client_of(site, headers={"Authorization": "Bearer a-token-of-a-role"}) as client:
         queue, dead = await look(client, "/queues/orders"), await look(client, pages["dead"])
         topics = await look(client, "/topics")
 
@@ -569,7 +569,7 @@ async def test_actions_that_are_not_permitted_are_not_shown(
 
 @pytest.mark.parametrize("path", [*PLACES, "/queues/orders/messages/1"])
 async def test_an_unknown_client_is_redirected_to_the_login(site_app: duly.AsyncDuly, path: str) -> None:
-    async with client_of(create_app(site_app, tokens="a-token-of-somebody")) as client:
+    async with client_of(create_app(site_app, tokens="a-token-of-a-role")) as client:
         response = await client.get(path)
 
     assert response.status_code == 303
