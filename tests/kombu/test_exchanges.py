@@ -1,5 +1,6 @@
 """Exchanges: bindings that processes share, and fanout to queues that last and to queues that do not."""
 
+import threading
 import time
 from typing import Any
 
@@ -119,6 +120,55 @@ def test_a_requeued_broadcast_is_delivered_again(connect: Connect) -> None:
         connection.drain_events(timeout=60)
 
     assert [message.payload for message in found] == ["hello", "hello"]
+
+
+def order_of(consumer: kombu.Connection, producer: kombu.Connection, broadcasts: int, *, waiting: bool) -> list[Any]:
+    """Publish broadcasts, then a message to a queue, and return the bodies in the order of their delivery.
+
+    As in a worker of Celery, each has a channel, and that of the queue is older. `waiting`: nothing is delivered until
+    both wait.
+    """
+    everyone = kombu.Exchange("everyone", type="fanout")
+    work, listener = kombu.Queue("work"), kombu.Queue("listener", everyone, auto_delete=True)
+    found: list[Any] = []
+
+    def on_message(message: kombu.Message) -> None:
+        kept(found, message)
+
+    with (
+        kombu.Consumer(consumer.channel(), [work], on_message=on_message) as of_queue,
+        kombu.Consumer(consumer.channel(), [listener], on_message=on_message, no_ack=True) as of_broadcasts,
+    ):
+        publisher = producer.Producer()
+        for number in range(broadcasts):
+            publisher.publish(number, exchange=everyone, declare=[everyone])
+        publisher.publish("message", routing_key="work")
+        if waiting:
+            wait_until(lambda: of_queue.channel.mailbox.waiting and of_broadcasts.channel.mailbox.waiting)
+        while len(found) < broadcasts + 1:
+            consumer.drain_events(timeout=60)
+    return found
+
+
+def test_a_broadcast_that_waits_is_delivered_before_messages_of_queues(connect: Connect) -> None:
+    assert order_of(connect(), connect(), 1, waiting=True) == [0, "message"]
+
+
+def test_a_later_message_does_not_overtake_broadcasts_that_a_slow_thread_reads(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a worker starts a task that was revoked before it was sent."""
+    read = duly.Topic.read
+
+    def read_slowly(topic: duly.Topic[Any], after: Any, limit: int, wait: float) -> list[duly.Entry]:
+        entries = read(topic, after, limit, wait)
+        if threading.current_thread().name == "duly-kombu-fanout":
+            time.sleep(0.5)
+        return entries
+
+    monkeypatch.setattr(duly.Topic, "read", read_slowly)
+
+    assert order_of(connect(), connect(), 150, waiting=False) == [*range(150), "message"]
 
 
 def test_a_binding_of_a_process_that_died_is_removed_with_its_queue(

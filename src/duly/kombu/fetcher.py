@@ -38,6 +38,8 @@ class Fetcher:
         """Each with a function of the program that holds back messages, if there is one."""
         self.on_ready: Callable[[], None] | None = None
         """Is called when there are messages to deliver."""
+        self._catch_up: list[Callable[[], object]] = []
+        """Functions that put all messages of a fanout exchange into a mailbox."""
         self._several = _port.Several(app, lease)
         self._on_round = on_round
         self._unsettled: deque[tuple[Settle, duly.Delivery[Any]]] = deque()
@@ -64,6 +66,16 @@ class Fetcher:
         """Forget a channel."""
         with self.changed:
             self._mailboxes.pop(mailbox, None)
+
+    def add_source(self, catch_up: Callable[[], object]) -> None:
+        """Call a function each time before messages of queues are delivered."""
+        with self.changed:
+            self._catch_up.append(catch_up)
+
+    def remove_source(self, catch_up: Callable[[], object]) -> None:
+        """Call a function no more."""
+        with self.changed, contextlib.suppress(ValueError):
+            self._catch_up.remove(catch_up)
 
     def start(self) -> None:
         """Start the thread, unless it runs. Fetch from queues that were added."""
@@ -125,8 +137,9 @@ class Fetcher:
         give_up_at = None if timeout is None else time.monotonic() + timeout
         while True:
             with self.changed:
-                mailboxes = list(self._mailboxes)
-            count = sum(mailbox.deliver() for mailbox in mailboxes)
+                broadcasts_first = sorted(self._mailboxes, key=lambda mailbox: not mailbox.has_broadcasts)
+                waiting = [(mailbox, mailbox.waiting) for mailbox in broadcasts_first]
+            count = sum(mailbox.deliver(limit) for mailbox, limit in waiting)
             if count:
                 return count
             with self.changed:
@@ -135,7 +148,7 @@ class Fetcher:
                 left = None if give_up_at is None else give_up_at - time.monotonic()
                 if left is not None and left <= 0:
                     return 0
-                if all(mailbox.is_empty for mailbox in self._mailboxes):
+                if not any(mailbox.waiting for mailbox in self._mailboxes):
                     self.changed.wait(left)
 
     @property
@@ -190,6 +203,8 @@ class Fetcher:
         found: list[duly.Delivery[Any]] = []
         try:
             found = self._several.receive(limits, _HELD_BACK_PAUSE if is_held_back else _ROUND)
+            for catch_up in list(self._catch_up) if found else ():
+                catch_up()
         finally:
             self._place(found, wanted)
 
@@ -214,7 +229,7 @@ class Fetcher:
             room = mailbox.room
             if may_fetch is not None and mailbox.consumed:
                 is_held_back = True  # no event announces when it wants messages again
-                room = int(room > 0 and mailbox.is_empty and may_fetch())
+                room = int(room > 0 and not mailbox.waiting and may_fetch())
             for consumed in mailbox.consumed.values():
                 if consumed.queue is not None and room and consumed.queue.name not in names:
                     names.add(consumed.queue.name)  # of two channels with the same queue, one fetches

@@ -60,17 +60,21 @@ class Mailbox:
         return max(self.prefetch - len(self._held) - len(self._fetched), 0)
 
     @property
-    def is_empty(self) -> bool:
-        """Whether no message waits to be delivered."""
-        return not self._fetched
+    def waiting(self) -> int:
+        """The number of messages that wait to be delivered."""
+        return len(self._fetched)
+
+    @property
+    def has_broadcasts(self) -> bool:
+        """Whether a message of a fanout exchange waits to be delivered."""
+        return any(isinstance(item, Broadcast) for _, item in self._fetched)
 
     def add(self, consumed: Consumed, items: list[Item]) -> None:
         """Add messages that were fetched."""
         self._fetched += [(consumed, item) for item in items]
 
-    def deliver(self) -> int:
-        """Call the consumers with all messages that were fetched so far, and return their number."""
-        count = len(self._fetched)
+    def deliver(self, count: int) -> int:
+        """Call the consumers with the first `count` messages that wait, and return their number."""
         for done in range(count):
             with self._changed:
                 if not self._fetched:  # the callback has cancelled a consumer

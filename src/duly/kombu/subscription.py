@@ -5,9 +5,10 @@ position is in memory: a consumer continues there after an outage of the server,
 grows. Another connection begins at the end of the topic.
 """
 
+import contextlib
 import re
 import threading
-from typing import Final
+from typing import Final, NamedTuple
 
 import duly
 from duly.kombu.envelope import Broadcast
@@ -23,6 +24,13 @@ _PAGE: Final = 100
 """Entries per read."""
 
 
+class Page(NamedTuple):
+    """Entries that follow a position."""
+
+    position: str
+    entries: list[duly.Entry]
+
+
 class Feed:
     """The position of a queue in the topic of an exchange, from its binding on."""
 
@@ -33,17 +41,31 @@ class Feed:
 
     def read(self, limit: int, wait: float) -> list[Broadcast]:
         """Return the next messages that match the routing key of the binding."""
-        entries = self._topic.read(after=self._position, limit=limit, wait=wait)
-        if entries:
-            self._position = entries[-1].id
-        return [Broadcast(entry) for entry in entries if self._matches(entry)]
+        return self.advance(self.page(limit, wait)) or []
+
+    def page(self, limit: int, wait: float) -> Page:
+        """Read the next entries. The position stays."""
+        position = self._position
+        return Page(position, self._topic.read(after=position, limit=limit, wait=wait))
+
+    def advance(self, page: Page) -> list[Broadcast] | None:
+        """Continue after a page, and return its messages. None: another thread has advanced since it was read."""
+        if page.position != self._position:
+            return None
+        if page.entries:
+            self._position = page.entries[-1].id
+        return [Broadcast(entry) for entry in page.entries if self._matches(entry)]
 
     def _matches(self, entry: duly.Entry) -> bool:
         return self._pattern is None or self._pattern.fullmatch(entry.headers.get(ROUTING_KEY, "")) is not None
 
 
 class Subscription:
-    """A thread that reads a feed into the mailbox of a channel, until it is stopped."""
+    """A thread that reads a feed into the mailbox of a channel, until it is stopped.
+
+    The fetcher reads it as well, before it delivers messages of queues: a worker gets a revoke before a task that was
+    sent after it.
+    """
 
     def __init__(self, feed: Feed, fetcher: Fetcher, mailbox: Mailbox, consumed: Consumed) -> None:
         self._feed = feed
@@ -51,11 +73,21 @@ class Subscription:
         self._mailbox = mailbox
         self._consumed = consumed
         self._is_stopping = False
+        fetcher.add_source(self.catch_up)
         threading.Thread(target=self._work, name="duly-kombu-fanout", daemon=True).start()
 
     def stop(self) -> None:
         """Read no more. The thread ends after its wait, or when the app is closed."""
         self._is_stopping = True
+        self._fetcher.remove_source(self.catch_up)
+
+    def catch_up(self) -> None:
+        """Put all messages that were published so far into the mailbox, as far as there is room."""
+        with contextlib.suppress(duly.DulyError):  # messages of queues do not wait for a topic that cannot be read
+            while (room := self._room()) and not self._is_stopping:
+                page = self._feed.page(room, 0)
+                if self._place(page) and len(page.entries) < room:
+                    return
 
     def _work(self) -> None:
         while not self._is_stopping:
@@ -64,23 +96,31 @@ class Subscription:
             except duly.Unavailable:
                 continue  # the client has logged it, and has waited
             except duly.DulyError:
-                return  # the app is closed
+                self.stop()  # the app is closed
 
     def _read(self) -> None:
         changed = self._fetcher.changed
         with changed:
-            room = _PAGE if self._consumed.no_ack else self._mailbox.room
+            room = self._room()
             if not room:
                 changed.wait(_WAIT)
                 return
-        found = self._feed.read(min(room, _PAGE), _WAIT)
-        if not found:
-            return
-        with changed:
+        self._place(self._feed.page(room, _WAIT))
+
+    def _room(self) -> int:
+        return _PAGE if self._consumed.no_ack else min(self._mailbox.room, _PAGE)
+
+    def _place(self, page: Page) -> bool:
+        """Put a page into the mailbox. False: another thread has advanced since it was read."""
+        with self._fetcher.changed:
             if self._is_stopping:
-                return
-            self._mailbox.add(self._consumed, [*found])
-        self._fetcher.signal()
+                return True
+            found = self._feed.advance(page)
+            if found:
+                self._mailbox.add(self._consumed, [*found])
+        if found:
+            self._fetcher.signal()
+        return found is not None
 
 
 def _pattern_of(routing_key: str) -> re.Pattern[str] | None:
