@@ -3,11 +3,13 @@
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from duly import Duly, Queue
 from duly._sync.several import Several
+from duly._sync.wire import Wire
 from tests.conftest import StartedServer
 from tests.waiting import wait_until
 
@@ -108,3 +110,33 @@ def test_leases_are_renewed(app: Duly, queue_name: str) -> None:
     delivery.ack()
 
     assert queue.stats().crashed == 0
+
+
+def test_an_interruption_does_not_hold_up_a_wait_that_has_just_ended(
+    app: Duly, queues: list[Queue[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the event loop of a worker stands still until the interruption gives up."""
+    several, wait, poll = Several(app, 30), app._link.wait_for_any_token, Wire.poll
+    has_returned, polls, interruptions = threading.Event(), list[bool](), list[threading.Thread]()
+
+    def interrupt_after_the_reply(*arguments: Any, **options: Any) -> Any:
+        woken = wait(*arguments, **options)
+        interruptions.append(threading.Thread(target=several.interrupt))
+        interruptions[0].start()
+        wait_until(lambda: polls)
+        return woken
+
+    def poll_until_the_wait_has_returned(wire: Wire, seconds: float) -> bool:
+        if threading.current_thread() not in interruptions:
+            return poll(wire, seconds)
+        polls.append(True)
+        return has_returned.wait(5)
+
+    monkeypatch.setattr(app._link, "wait_for_any_token", interrupt_after_the_reply)
+    monkeypatch.setattr(Wire, "poll", poll_until_the_wait_has_returned)
+
+    assert received(several, queues, wait=1) == []
+    has_returned.set()
+    interruptions[0].join()
+
+    assert len(polls) == 1

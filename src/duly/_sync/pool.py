@@ -226,7 +226,7 @@ class Pool:
         """Put a connection for blocking commands back. One that was closed is dropped."""
         self._keep(wire, self._waiting)
 
-    def unblock(self, wire: Wire) -> None:
+    def unblock(self, wire: Wire, is_over: Callable[[], bool] = lambda: False) -> None:
         """End a blocking call from another connection. The blocked connection stays usable, and no token is lost.
 
         A server may hold back the blocking call: CLIENT PAUSE and a planned failover pause writes, and BLPOP is a
@@ -235,12 +235,12 @@ class Pool:
         row, and no pause can begin in between.
 
         The other connection may overtake the blocking call, so that there is nothing to unblock. Then the command is
-        sent again, unless the reply has arrived.
+        sent again, unless the reply has arrived. `is_over`: whether another thread has read the reply.
         """
         command: list[Arg] = [b"CLIENT", b"UNBLOCK", wire.client_id]
         for tries in range(11):
             replies = self.ask(lambda other: other.ask_both(DOES_NOTHING, command))
-            if replies[1] or wire.poll(0.001 * 2**tries):
+            if replies[1] or is_over() or wire.poll(0.001 * 2**tries):
                 break
 
     def cut(self, wire: Wire) -> None:

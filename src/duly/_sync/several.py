@@ -85,10 +85,12 @@ class Several:
     def interrupt(self) -> None:
         """Let `receive` return at once. If none runs, the next one does."""
         self._is_interrupted = True
-        with self._lock, contextlib.suppress(DulyError, UNREACHABLE):
-            if self._blocked is not None:
-                pool, wire = self._blocked
-                pool.unblock(wire)
+        with self._lock:
+            blocked = self._blocked
+        if blocked is not None:
+            pool, wire = blocked
+            with contextlib.suppress(DulyError, UNREACHABLE):
+                pool.unblock(wire, lambda: self._blocked is not blocked)
 
     def leave(self) -> None:
         """Stop receiving, and let other consumers watch the queues."""
