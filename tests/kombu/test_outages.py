@@ -98,6 +98,20 @@ def test_a_publish_whose_reply_was_lost_is_repeated_and_stored_once(
     assert [app.queue(queue.name).stats().sent for queue in queues] == [1, 1]
 
 
+def test_messages_that_share_their_properties_are_all_stored(connect: Connect, app: duly.Duly) -> None:
+    channel, properties = connect().default_channel, dict[str, Any]()
+    exchange = kombu.Exchange("x", type="direct", channel=channel)
+    kombu.Queue("one", exchange, routing_key="k")(channel).declare()
+
+    for body in ("first", "second"):
+        exchange.publish(exchange.Message(body, properties=properties), routing_key="k")
+    message = exchange.Message("third")
+    for _ in range(2):
+        exchange.publish(message, routing_key="k")
+
+    assert app.queue("one").stats().sent == 4
+
+
 def test_a_consumer_gets_broadcasts_from_before_and_after_an_outage(connect: Connect, own_server: Server) -> None:
     everyone = kombu.Exchange("everyone", type="fanout")
     listener = kombu.Queue("listener", everyone, auto_delete=True)

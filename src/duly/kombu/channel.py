@@ -9,7 +9,7 @@ from kombu.transport import base, virtual
 import duly
 from duly import _port
 from duly.kombu.declarations import Binding
-from duly.kombu.envelope import Leased, Raw, headers_of, id_of, identified, packed, timing_of
+from duly.kombu.envelope import Leased, Raw, forget_id, headers_of, id_of, identified, packed, timing_of
 from duly.kombu.mailbox import Consumed, Mailbox
 from duly.kombu.subscription import KEEP, ROUTING_KEY, Feed, Subscription
 
@@ -168,6 +168,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         known = identified(properties, lambda: _port.new_id(self.transport.app))
         message: Raw = super().prepare_message(body, priority, content_type, content_encoding, headers, known)
         return message
+
+    def basic_publish(self, message: Raw, exchange: str, routing_key: str, **options: Any) -> None:
+        """Publish a message. Its id identifies the repeats of this publish: another one of the same message is new."""
+        super().basic_publish(message, exchange, routing_key, **options)
+        forget_id(message)
 
     def encode_body(self, body: Any, encoding: str | None = None) -> tuple[Any, str | None]:
         """Encode a body that is not text, so that it fits into JSON. Text stays readable."""

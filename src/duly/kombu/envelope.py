@@ -47,6 +47,11 @@ def id_of(message: Raw) -> str | None:
     return found
 
 
+def forget_id(message: Raw) -> None:
+    """Remove the id after a publish that succeeded. Programs may publish a message, or its properties, again."""
+    message["properties"].pop(_ID, None)
+
+
 def packed(message: Raw) -> bytes:
     """Encode a message. Its id is not part of it: a program that publishes a message again sends another one."""
     properties = {name: value for name, value in message["properties"].items() if name != _ID}
