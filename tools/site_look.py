@@ -4,7 +4,6 @@ The pages in docs/ stay plain Markdown, as a code host shows them. mkdocs.yml na
 """
 
 import re
-from html import escape
 from typing import Any, Final
 
 UNSEARCHED: Final = ("decisions/", "internals.md", "protocol.md", "project/", "examples/")
@@ -17,9 +16,10 @@ BOOSTED: Final = {
     "retries.md": 3.0,
     "workers.md": 3.0,
     "inspecting.md": 2.0,
+    "dead-letters.md": 3.0,
     "deployment.md": 2.0,
     "faq.md": 2.0,
-    "troubleshooting.md": 2.0,
+    "troubleshooting.md": 3.0,
     "glossary.md": 2.0,
 }
 HOMES: Final = ("index.md", "zh/index.md")
@@ -95,17 +95,13 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
     html = re.sub(r'(<img [^>]*?src="([^"]+\.svg)"[^>]*>)', r'<a class="diagram" href="\2">\1</a>', html)
     if page.file.src_uri not in HOMES:
         return html
-    start, celery, install = (
-        ("入门教程", "从 Celery 迁移", "安装")
-        if page.file.src_uri.startswith("zh/")
-        else ("Tutorial", "Coming from Celery?", "Install")
+    start, celery = (
+        ("入门教程", "从 Celery 迁移") if page.file.src_uri.startswith("zh/") else ("Tutorial", "Coming from Celery?")
     )
     buttons = (
         '<p class="buttons">'
         f'<a class="md-button md-button--primary" href="tutorial.html">{start}</a> '
         f'<a class="md-button" href="migration/celery.html">{celery}</a></p>\n'
-        f'<div class="highlight" title="{escape(install)}">'
-        '<pre><code>pip install "duly[embedded,cli]"</code></pre></div>'
     )
     head, end, rest = html.partition("</strong></p>")
     return f'<div class="hero">{head}{end}{buttons}</div>{rest}'
