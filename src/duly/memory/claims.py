@@ -177,7 +177,7 @@ class Round:
     def take_due(self) -> None:
         """Take the due messages that have their turn, highest priority first."""
         for priority in self.queue.priorities_in_use:
-            if self._terms.retry_share and self.queue.with_counts:
+            if self._wants_more and self._terms.retry_share and self.queue.with_counts:
                 self._take_by_share(self.queue.waiting[priority])
             passed_over = 0
             while self._wants_more and (message := self._due(priority, passed_over)) is not None:
