@@ -231,6 +231,13 @@ def test_the_search_has_user_pages_only(site: Path) -> None:
     assert [page for page in found if page.startswith(("decisions/", "protocol", "internals", "conformance"))] == []
 
 
+def test_the_search_finds_names_within_code(site: Path) -> None:
+    separator = json.loads((site / "search/search_index.json").read_text())["config"]["separator"]
+
+    words = re.split(separator, 'f.apply_async((42,), countdown=30) "visibility_timeout", Redis 6.2')
+    assert {"apply_async", "countdown", "visibility_timeout", "6.2"} <= set(words)
+
+
 def test_user_pages_are_boosted_and_internal_ones_left_out() -> None:
     assert search_options("tutorial.md")["boost"] > search_options("scaling.md")["boost"]
     assert search_options("zh/workers.md")["boost"] > 1
