@@ -13,6 +13,8 @@ import pytest
 
 import duly
 from duly import Batch, Defer, Keep, Recycle, Reject, Retry
+from duly._sync import blocked_loop
+from tests.conftest import StartedServer
 from tests.worker.rig import Bench, comes_to, eventually, given_bench
 
 VALUE = contextvars.ContextVar("VALUE", default="nothing")
@@ -59,6 +61,39 @@ async def test_hooks_frame_the_life_of_a_worker(bench: Bench) -> None:
         await bench.comes_to(sent=1, delivered=1, acked=1)
 
     assert events == ["start", "start, async", "handler", "stop, async", "stop"]
+
+
+@pytest.mark.parametrize(("kind", "warnings"), [("def", 0), ("async def", 1)])
+async def test_a_call_of_the_sync_client_warns_in_async_hooks_only(
+    server: StartedServer,
+    queue_name: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    warnings: int,
+) -> None:
+    """While a `def` hook runs, nothing else has to."""
+    monkeypatch.setattr(blocked_loop, "_warned", [])
+    sent: list[Any] = []
+    async with given_bench(server("valkey").url, queue_name, "Duly, async def") as bench:
+        bench.define(lambda body, d: None)
+        queue = bench.app.queue(queue_name)
+
+        def send() -> None:
+            sent.append(queue.send("body"))
+
+        async def send_async() -> None:
+            send()
+
+        hook = send if kind == "def" else send_async
+        bench.app.on_start(hook)
+        bench.app.on_stop(hook)
+
+        async with bench.worker():
+            await asyncio.sleep(0)
+
+    assert len(sent) == 2
+    assert sum("blocks the running event loop" in record.getMessage() for record in caplog.records) == warnings
 
 
 async def test_the_last_handler_ends_before_on_stop(bench: Bench) -> None:

@@ -2,16 +2,31 @@
 
 import logging
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 _LOG: Final = logging.getLogger("duly")
 _warned: Final[list[str]] = []
 """Where the call was. One warning is enough for a process."""
+_here: Final = threading.local()
+"""Of a thread: whether it blocks its event loop on purpose."""
+
+
+@contextmanager
+def on_purpose() -> Iterator[None]:
+    """Do not warn about calls of this thread: no other task has to run meanwhile."""
+    _here.is_on_purpose = True
+    try:
+        yield
+    finally:
+        _here.is_on_purpose = False
 
 
 def warn() -> None:
     """Warn, once in a process. Not in a notebook: its kernel has an event loop, and cells block it by design."""
-    if _warned or "ipykernel" in sys.modules:
+    if _warned or "ipykernel" in sys.modules or getattr(_here, "is_on_purpose", False):
         return
     _warned.append(_caller())
     _LOG.warning(

@@ -11,6 +11,7 @@ from duly._async.group import AsyncGroup
 from duly._core import signatures
 from duly._core.call import Call
 from duly._core.definitions import Definitions, Registered
+from duly._sync import blocked_loop
 from duly._sync.app import Duly
 from duly.errors import UsageError
 from duly.worker.logs import event
@@ -142,7 +143,9 @@ def _labels_of(name: str, known: Collection[str]) -> list[str]:
 
 
 async def _run_hooks(hooks: Sequence[Callable[..., Any]]) -> None:
+    """Run `def` hooks in the event loop, whose context variables they may set for the handlers. No handler runs yet."""
     for hook in hooks:
-        result = hook()
+        with blocked_loop.on_purpose():
+            result = hook()
         if signatures.is_async(hook):
             await result
