@@ -72,6 +72,21 @@ def test_each_source_is_read_with_its_options(call: Call, shell: Shell, old: red
     assert [int(each.split()[0]) for each in moved] == [4, 5, 4, 3, 5, 4]
 
 
+def test_the_report_counts_tasks_of_celery_with_an_eta_as_delayed(
+    call: Call, app: duly.Duly, old: redis.Redis, queue_name: str
+) -> None:
+    foreign.fill_celery(old, queue_name)
+    words = ("import", "celery", "orders", "--prefix", f"{queue_name}:", "--to", queue_name, "--as-tasks")
+
+    dry = call(*words, "--dry-run")
+    done = call(*words)
+
+    left = "\n1 left there: a worker has it\n"
+    assert dry.out == f"3 would be moved to {queue_name}: 2 ready, 1 delayed{left}"
+    assert done.out == f"3 moved to {queue_name}: 2 ready, 1 delayed{left}"
+    assert (app.queue(queue_name).stats().ready, app.queue(queue_name).stats().delayed) == (2, 1)
+
+
 @pytest.mark.parametrize("words", [("list", "no-such-key"), ("rq", "no-such-queue"), ("celery", "no-such-queue")])
 def test_a_source_that_has_nothing_is_an_error(call: Call, words: tuple[str, str]) -> None:
     done = call("import", *words, "--dry-run")

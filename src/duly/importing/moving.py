@@ -26,7 +26,7 @@ class Report:
     """The outcome of a move, in numbers."""
 
     moved: dict[str, int] = field(default_factory=Counter)
-    """Messages that were sent, or would be, by the place where they were."""
+    """Messages that were sent, or would be, by the place where they were; "delayed" in a list of ready ones."""
     left: dict[str, int] = field(default_factory=Counter)
     """Messages that stay where they are, by the reason."""
     gone: dict[str, int] = field(default_factory=Counter)
@@ -86,15 +86,14 @@ class _Mover:
     def count(self, fence: Fence, place: Place) -> None:
         """Report what a move would do."""
         report, seen = self._report, 0
-        held = len(fence.held())
-        report.resumed += held
-        if held:
-            report.moved[place.name] += held
+        held = fence.held()
+        report.resumed += len(held)
+        self._note_moved(place, [each.arrival for each in held])
         while entries := fence.read(seen, PAGE):
             seen += len(entries)
             for judged in self._judged(place, entries):
                 if isinstance(judged, Arrival):
-                    report.moved[place.name] += 1
+                    self._note_moved(place, [judged])
                 elif isinstance(judged, Gone):
                     report.gone[place.name] += 1
                 else:
@@ -139,8 +138,13 @@ class _Mover:
             return
         self._queue.send_many([self._as_send(each) for each in held])
         fence.forget(held)
-        self._report.moved[place.name] += len(held)
+        self._note_moved(place, [each.arrival for each in held])
         self._on_progress(self._report.total)
+
+    def _note_moved(self, place: Place, arrivals: Sequence[Arrival]) -> None:
+        """Count messages by their place. Celery keeps those with an ETA in the list of ready ones."""
+        for each in arrivals:
+            self._report.moved["delayed" if place.name == "ready" and each.is_delayed else place.name] += 1
 
     def _bury(self, fence: Fence, place: Place, entries: Sequence[Entry], judged: Sequence[Judged]) -> None:
         """Delete the rest of messages whose body has expired."""

@@ -87,6 +87,11 @@ class Arrival:
         return max(self.ttl + max(self.judged_at, due_at) - max(now, due_at), 0.001)
 
     @property
+    def is_delayed(self) -> bool:
+        """Whether it was not due yet when it was judged."""
+        return self.at is not None and self.at > self.judged_at
+
+    @property
     def body(self) -> Any:
         """The body to send."""
         return decoded(self.raw, self.format)
