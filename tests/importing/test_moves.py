@@ -407,6 +407,22 @@ def test_chains_and_groups_of_celery_stay_for_celery(
     assert old.llen("orders") == 1
 
 
+def test_tasks_of_celery_go_to_different_queues_by_one_move_for_each(
+    old: redis.Redis, origin: duly.Duly, app: duly.Duly, queue_name: str
+) -> None:
+    old.lpush("orders", celery_message("shop.charge", ["a"], "1"))
+    old.lpush("orders", celery_message("shop.remind", ["b"], "2"))
+    charges, reminders = app.queue(f"{queue_name[-38:]}.1"), app.queue(f"{queue_name[-38:]}.2")
+
+    first = importing.move(importing.CeleryQueue(origin, "orders", tasks={"shop.charge": "charge"}), charges)
+    second = importing.move(importing.CeleryQueue(origin, "orders", tasks={"shop.remind": "remind"}), reminders)
+
+    assert first.left == {"no task is named for shop.remind": 1}
+    assert not second.left
+    assert consume(charges) == [{"task": "charge", "args": ["a"], "kwargs": {}}]
+    assert consume(reminders) == [{"task": "remind", "args": ["b"], "kwargs": {}}]
+
+
 def test_unfinished_messages_of_other_celery_queues_stay(
     old: redis.Redis, origin: duly.Duly, app: duly.Duly, queue_name: str
 ) -> None:
