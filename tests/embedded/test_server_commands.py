@@ -97,11 +97,14 @@ def test_status_and_stop_name_the_script_of_a_user(home: Home, duly: Command, ne
     assert f"{owner.pid} (owner.py " in duly("stop").stderr
 
 
-def test_status_of_nothing_creates_nothing(home: Home, duly: Command) -> None:
-    result = duly("status")
+@pytest.mark.parametrize("verb", ["status", "stop"])
+def test_a_directory_without_a_server_is_named_and_not_created(home: Home, duly: Command, verb: str) -> None:
+    result = duly(verb)
+    found = json.loads(duly(verb, "--json").stdout)
 
     assert result.returncode == 0
-    assert "stopped" in result.stdout
+    assert result.stdout == f"no embedded server here: none was started in {home.directory}\n"
+    assert (found["state"], found["directory"], found["data"]) == ("stopped", str(home.directory), 0)
     assert not home.directory.exists()
 
 

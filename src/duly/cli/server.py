@@ -12,7 +12,7 @@ from duly.cli import output
 from duly.cli.command import AsJson
 from duly.cli.typer_classes import Command
 from duly.embedded import control
-from duly.embedded.home import Home, default_directory
+from duly.embedded.home import Home, default_directory, has_server
 
 app: typer.Typer = typer.Typer(no_args_is_help=True, help="Start, stop and inspect the embedded server.")
 
@@ -59,6 +59,9 @@ def _show(found: control.Status, as_json: bool) -> None:
     fields = _to_fields(found)
     if as_json:
         output.print_json(fields)
+        return
+    if not found.is_running and not has_server(found.directory):
+        output.print_text(f"no embedded server here: none was started in {output.visible(str(found.directory))}")
         return
     for name, value in fields.items():
         if value is not None:
