@@ -79,8 +79,13 @@ class Program:
         wait_until(
             lambda: set(names) <= {run.name for run in self.runs(what)},
             f"{what} of {names}",
-            lambda: [self.runs(), [worker.log for worker in self._workers]],
+            lambda: [self.runs(), self.logs],
         )
+
+    @property
+    def logs(self) -> list[str]:
+        """The log of each worker so far."""
+        return [worker.log for worker in self._workers]
 
     def leased(self) -> list[bytes | None]:
         """Return the messages that workers have."""

@@ -1,9 +1,10 @@
 """`duly.celery.setup` sets safe defaults, and logs them."""
 
 import logging
+from unittest.mock import Mock
 
 import pytest
-from celery import Celery
+from celery import Celery, signals
 
 import duly
 import duly.celery
@@ -21,6 +22,20 @@ def test_safe_settings_are_set_and_logged(caplog: pytest.LogCaptureFixture) -> N
     assert {name: app.conf[name] for name in SAFE} == SAFE
     (line,) = [record.getMessage() for record in caplog.records if record.name == "duly.celery"]
     assert line.startswith("Celery app 'shop': set task_acks_late=True, task_reject_on_worker_lost=True")
+
+
+def test_settings_that_no_log_shows_yet_are_logged_when_the_worker_is_ready(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "duly.celery")
+    app, other = Celery("shop", broker=BROKER), Celery("other", broker=BROKER)
+    duly.celery.setup(app)
+    assert app.conf.task_acks_late is True
+    caplog.set_level(logging.INFO, "duly.celery")
+
+    for each in (app, other):
+        signals.worker_ready.send(Mock(app=each))
+
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "duly.celery"]
+    assert line.startswith("Celery app 'shop': set task_acks_late=True")
 
 
 def test_settings_of_the_user_stay() -> None:

@@ -23,6 +23,11 @@ def test_a_countdown_longer_than_the_lease_runs_once_and_not_early(running: Prog
     assert len(running.runs("start", "long")) == 1
 
 
+def test_a_worker_logs_once_which_settings_were_changed(running: Program) -> None:
+    (log,) = running.logs
+    assert log.count("Celery app 'program': set task_acks_late=True") == 1
+
+
 def test_a_process_of_the_pool_runs_tasks_and_sends_others(running: Program) -> None:
     result = running.module.work.delay("in-a-child")
     running.module.send_on.delay("parent", countdown=0.2)
