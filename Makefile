@@ -16,6 +16,7 @@ help: ## Show this list
 setup: $(STAMP) ## Create .venv and install the package with everything needed to work on it
 
 $(STAMP): pyproject.toml
+	@echo "Installing into .venv; this takes a few minutes the first time"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@

@@ -67,6 +67,8 @@ def test_the_demo_keeps_every_guarantee_and_leaves_nothing_behind(place: Path) -
     assert "was killed with -9 while it held" in done.stdout
     assert "orders-2 was killed while it held the message, and its lease ran out" in done.stdout
     assert "verdict: OK" in done.stdout
+    late = re.findall(r"^  lateness +p50 .*$", done.stdout, re.MULTILINE)
+    assert [line.endswith("(a backlog is made on purpose)") for line in late] == [True, False]
     times = [float(found) for found in re.findall(r"^ *([0-9.]+) s  ", done.stdout, re.MULTILINE)]
     assert times == sorted(times)  # the clock starts with the first message
     assert processes_of(place) == []

@@ -30,3 +30,8 @@ def named(pattern: str) -> set[str]:
 )
 def test_the_pass_for_a_marker_covers_every_folder_that_uses_it(marker: str, pattern: str) -> None:
     assert folders_with(marker) == named(pattern)
+
+
+def test_the_set_up_announces_itself_before_it_is_silent_for_minutes() -> None:
+    recipe = MAKEFILE.partition("$(STAMP): pyproject.toml\n")[2]
+    assert recipe.startswith('\t@echo "Installing into .venv; this takes a few minutes the first time"\n')

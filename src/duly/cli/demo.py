@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from duly.cli import output
+from duly.demo.plan import ORDERS
 from duly.demo.scenario import Outcome, run_demo, server_for
 from duly.demo.table import Lines, LiveTable, View
 
@@ -80,7 +81,8 @@ def _print(outcome: Outcome) -> None:
             typer.echo(f"    {count:>4}  {reason}")
         typer.echo(f"  unexplained  {len(each.unexplained)}")
         late = "  ".join(f"{name} {seconds * 1000:.1f} ms" for name, seconds in each.lateness.items())
-        typer.echo(f"  lateness     {late or 'no message was delivered'}")
+        note = "  (a backlog is made on purpose)" if late and each.queue == ORDERS else ""
+        typer.echo(f"  lateness     {late or 'no message was delivered'}{note}")
     typer.echo("")
     for problem in outcome.problems:
         typer.echo(f"problem: {problem}")

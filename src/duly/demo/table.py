@@ -1,4 +1,4 @@
-"""The progress of the demo: a live table on a terminal, or a line per second elsewhere."""
+"""The progress of the demo: a live table on a terminal, or elsewhere a line per second, if something has changed."""
 
 import time
 from collections import deque
@@ -110,6 +110,8 @@ class Lines:
         self._every = every
         self._next_at = 0.0
         self._printed = 0
+        self._figures: dict[str, str] = {}
+        """The last line of each queue. It is not printed again while it is the same."""
 
     def __enter__(self) -> Self:
         return self
@@ -120,7 +122,7 @@ class Lines:
         pass
 
     def show(self, snapshot: Snapshot) -> None:
-        """Print new events, and once per second the counters."""
+        """Print new events, and once per second the counters that have changed."""
         for line in snapshot.news[self._printed :]:
             self._print(f"{snapshot.elapsed:5.1f} s  {line}")
         self._printed = len(snapshot.news)
@@ -129,4 +131,6 @@ class Lines:
         self._next_at = time.monotonic() + self._every
         for queue, stats in snapshot.queues.items():
             figures = "  ".join(f"{name} {getattr(stats, name)}" for name in _COLUMNS)
-            self._print(f"{snapshot.elapsed:5.1f} s  {queue}: {figures}")
+            if self._figures.get(queue) != figures:
+                self._print(f"{snapshot.elapsed:5.1f} s  {queue}: {figures}")
+                self._figures[queue] = figures
