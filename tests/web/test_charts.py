@@ -68,13 +68,14 @@ def ticks_of(kind: str, largest: float) -> list[str]:
 @pytest.mark.parametrize(
     ("largest", "ticks"),
     [
-        (0, ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
+        (0, ["0", "1"]),
+        (3, ["0", "1", "2", "3"]),
         (9, ["0", "2", "4", "6", "8", "10"]),
         (3300, ["0", "1,000", "2,000", "3,000", "4,000"]),
         (5000, ["0", "1,000", "2,000", "3,000", "4,000", "5,000"]),
     ],
 )
-def test_numbers_on_an_axis_are_easy_to_read(largest: float, ticks: list[str]) -> None:
+def test_counts_on_an_axis_are_whole_and_easy_to_read(largest: float, ticks: list[str]) -> None:
     assert ticks_of("Backlog", largest) == ticks
 
 

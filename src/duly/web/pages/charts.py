@@ -81,7 +81,7 @@ def charts_of(history: Sequence[HistoryPoint]) -> list[Chart]:
             {"sent": rates(lambda point: point.sent), "acked": rates(lambda point: point.acked), "failed": failures},
             _number,
         ),
-        _chart("Backlog", history, {"due and waiting": [point.depth for point in history]}, _number),
+        _chart("Backlog", history, {"due and waiting": [point.depth for point in history]}, _count),
         _chart("Age of the oldest message", history, {"oldest": [point.oldest_age for point in history]}, span),
         _chart(
             "95th percentile of lateness and handling",
@@ -100,8 +100,8 @@ def forecast_charts(forecast: Sequence[Bucket]) -> list[Chart]:
     counts = [bucket.count for bucket in forecast]
     if not any(counts):
         return []
-    chart = _chart("Messages that become due", forecast, {"due": counts}, _number, _bars)
-    bars = replace(chart.lines[0], name="in all", last=_number(sum(counts)))
+    chart = _chart("Messages that become due", forecast, {"due": counts}, _count, _bars)
+    bars = replace(chart.lines[0], name="in all", last=_count(sum(counts)))
     return [replace(chart, lines=[bars])]
 
 
@@ -165,7 +165,7 @@ def _chart(
     draw: Callable[[Intervals, Values, Scale, Scale], str] = _path_through,
 ) -> Chart:
     largest = max((value for values in series.values() for value in values if value is not None), default=0) or 1
-    step = _step(largest, is_duration=text is span)
+    step = _step(largest, is_duration=text is span, least=1 if text is _count else 0)
     steps = math.ceil(largest / step * _ALMOST)
     top = step * steps
     first, last = history[0].start.timestamp(), history[-1].end.timestamp()
@@ -202,13 +202,17 @@ def _time_ticks(first: float, last: float, x_of: Scale) -> list[tuple[float, str
     return [(x_of(at), datetime.fromtimestamp(at, UTC).strftime(form)) for at in ticks]
 
 
-def _step(largest: float, *, is_duration: bool) -> float:
+def _step(largest: float, *, is_duration: bool, least: float) -> float:
     """Return the distance of two ticks, a number that is easy to read, for an axis from 0 to at least `largest`."""
-    least = largest / _MAX_Y_STEPS
+    least = max(least, largest / _MAX_Y_STEPS)
     if is_duration and least > _SECONDS[0]:
         return float(next((each for each in _SECONDS if each >= least), _DAY * math.ceil(least / _DAY)))
     power = 10.0 ** math.floor(math.log10(least))
     return float(next((step * power for step in _STEPS if step * power >= least * _ALMOST), 10 * power))
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
 
 
 def _number(value: float) -> str:
