@@ -134,6 +134,10 @@ def test_a_false_command_line_is_found(line: str, is_wrong: bool) -> None:
     assert (problem_of(line) is not None) is is_wrong
 
 
+ACTIVATION: Final = ". .venv/bin/activate\n"
+"""The first line of a new terminal. The environment of the tests is active already."""
+
+
 def given_shop(folder: Path) -> dict[str, str]:
     """Write the module of the tutorial, and return the environment of a reader who follows it."""
     folder.joinpath("shop.py").write_text("\n".join(SHOP_BLOCK.findall(TUTORIAL.read_text())))
@@ -162,7 +166,7 @@ def has_happened(block: str, log: Path, mails: duly.Queue) -> bool:
 @pytest.mark.timeout(300)
 def test_the_shell_of_the_tutorial_prints_the_documented_output(tmp_path: Path) -> None:
     environment = given_shop(tmp_path)
-    blocks = SH_BLOCK.findall(TUTORIAL.read_text())
+    blocks = [block.removeprefix(ACTIVATION) for block in SH_BLOCK.findall(TUTORIAL.read_text())]
     start = next(index for index, block in enumerate(blocks) if block.startswith("duly worker"))
     log = tmp_path / "worker.log"
 
