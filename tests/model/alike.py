@@ -57,7 +57,7 @@ def _meta(state: QueueState) -> dict[str, str]:
         "keyed": 1 if state.is_keyed else None,
         "tat": state.tat or None,
         "limited": state.limited,
-        "retry_credit": f"{state.retry_credit:.17g}" if state.retry_credit is not None else None,
+        "retry_credit": f"{state.retry_credit:.17g}" if state.retry_credit else None,
         "point": state.point_ends,
         "paused": None if state.paused is None else state.paused.decode(),
     }
@@ -78,6 +78,8 @@ def differences(real: State, expected: Stored, *, has_room: bool = False) -> lis
     # The mark of a lane is for invariant I7 to judge: `+` may stay when the last that was parked is gone.
     shown["lanes"] = {key: lane[1:] for key, lane in real.lanes.items() if key}
     shown["meta"] = {name: value for name, value in real.meta.items() if not _is_of_scripts(name)}
+    if shown["meta"].get("retry_credit") == "0":
+        del shown["meta"]["retry_credit"]  # a claim that leaves work to the next one may store none
     if has_room and shown["meta"].get("limited") == "0" and "limited" not in expected["meta"]:
         del shown["meta"]["limited"]
     return [(name, shown[name], expected[name]) for name in expected if shown[name] != expected[name]]

@@ -188,7 +188,6 @@ class Round:
         if waiting.count_up_to(self.now) <= self._room.allowed - len(self.taken):
             return
         due = [self.queue.messages[id_] for _, id_ in waiting.up_to(self.now)]
-        self.queue.retry_credit = self.queue.retry_credit or 0.0
         new, retries = (deque(each for each in due if each.has_begun == kind) for kind in (False, True))
         while self._wants_more and self._has_next(new) and self._has_next(retries):
             credit, taken = self.queue.retry_credit + self._terms.retry_share, len(self.taken)

@@ -60,7 +60,7 @@ class QueueState:
         """When the next delivery is on time, if deliveries are spaced evenly."""
         self.limited: int | None = None
         """Until when a rate keeps messages back, or 0 while leases must end first."""
-        self.retry_credit: float | None = None
+        self.retry_credit: float = 0.0
         """The part of a delivery that retries have saved, of their share."""
         self.lateness = 0
         self.history: dict[bytes, bytes] = {}
