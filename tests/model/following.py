@@ -14,6 +14,7 @@ from duly.memory.claims import Round, carried_out
 from duly.memory.engine import GROUP_FORMS, TRANSITIONS, Engine
 from duly.memory.group_claims import GroupRound
 from duly.memory.message import StoredMessage
+from duly.memory.ordered import ScoredIds
 from tests.lua.harness import State
 
 _LIMIT_AT, _THEN_AT = 1, 5
@@ -56,14 +57,22 @@ def call(engine: Engine, call: Call[Any], stream: bytes, sequence: int, done: Do
             # It may have read behind the last message that it took. The machine checks that a suspect is there.
             self._has_passed_over = self._has_passed_over or claimed.passed_over
 
-        def _due(self, priority: int, rank: int) -> StoredMessage | None:
-            message = super()._due(priority, rank)
-            if message is None or message.id not in left:
-                return message
-            if claimed.passed_over and self._is_isolating and self._is_suspect(message):
-                return message
-            self._is_full = True  # so the answer must report more
-            return None
+        def _take_by_share(self, waiting: ScoredIds) -> None:
+            due = [self.queue.messages[id_] for _, id_ in waiting.up_to(self.now)]
+            stopped_at = [message for message in due if not self._is_skipped(message)]
+            if may_be_more and stopped_at and all(message.id in left for message in stopped_at):
+                self._is_full = True  # the script has stopped before this priority
+            else:
+                super()._take_by_share(waiting)
+
+        def _is_skipped(self, message: StoredMessage) -> bool:
+            return claimed.passed_over and self._is_isolating and self._is_suspect(message)
+
+        def _passes_over(self, message: StoredMessage) -> bool:
+            if message.id in left and not self._is_skipped(message):
+                self._is_full = True  # so the answer must report more
+                return False
+            return super()._passes_over(message)
 
         def _may_go_alone(self, message: StoredMessage) -> bool:
             return super()._may_go_alone(message) and message.id not in left

@@ -119,9 +119,9 @@ def test_a_message_may_be_written_by_hand(body: bytes) -> None:
 
 
 MISFITS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
-    ("def work(a)", (), {}, "misses 'a'"),
-    ("def work(a, *, b, c=3)", (1,), {}, "misses 'b'"),
-    ("def work(a, /)", (), {"a": 1}, "misses 'a'"),
+    ("def work(a)", (), {}, "lacks 'a'"),
+    ("def work(a, *, b, c=3)", (1,), {}, "lacks 'b'"),
+    ("def work(a, /)", (), {"a": 1}, "lacks 'a'"),
     ("def work(a)", (1, 2), {}, "takes 1 positional argument, not 2"),
     ("def work()", (1,), {}, "takes 0 positional arguments, not 1"),
     ("def work(a, *, b=1)", (1, 2), {}, "takes 1 positional argument, not 2"),

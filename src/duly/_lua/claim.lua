@@ -72,6 +72,7 @@ local GROUP = group_of(LEASED)
 -- @lazy lib/claim/large_records.lua
 -- @lazy lib/claim/lateness.lua
 -- @lazy lib/claim/lanes.lua
+-- @lazy lib/claim/share_search.lua
 -- @lazy lib/claim/shares.lua
 -- @lazy lib/claim/limits.lua
 -- @lazy lib/claim/schedules.lua
@@ -81,6 +82,7 @@ local GROUP = group_of(LEASED)
 -- @lazy lib/claim/entry_selection.lua
 -- @end
 -- @include lib/claim/due_messages.lua
+-- @include lib/claim/turns.lua
 -- @include lib/claim/next_claim.lua
 -- @only group
 -- @include lib/claim/entries.lua

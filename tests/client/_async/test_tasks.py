@@ -101,7 +101,7 @@ async def test_the_body_of_a_call_is_that_of_a_send(
 
     assert (first.args, first.kwargs["user"]) == ((42,), User("Li"))
     assert (second.args, second.kwargs["lang"]) == ((43,), "zh")
-    with pytest.raises(UsageError, match=r"task 'welcome': .*misses 'user_id'"):
+    with pytest.raises(UsageError, match=r"task 'welcome': .*lacks 'user_id'"):
         welcome.body()
 
 
@@ -145,7 +145,7 @@ async def test_the_time_of_a_call_overrules_that_of_the_options(
 @pytest.mark.parametrize(
     ("args", "kwargs", "problem"),
     [
-        ((), {}, "misses 'user_id'"),
+        ((), {}, "lacks 'user_id'"),
         (("42",), {}, "argument 'user_id'"),
         ((42, "en", None, 5), {}, "takes 3 positional arguments"),
         ((42,), {"colour": "red"}, "no parameter 'colour'"),

@@ -4,9 +4,7 @@
 -- kind: claims read each message once. The fields are hints. Without them a claim finds the same messages, later.
 -- Reads claim.now, ids, allowed, is_keyed and is_isolating. Sets claim.has_skipped_suspects.
 
--- @include lib/counts.lua
-
-local MOST_LOOKED_AT, LEAST_LOOKED_AT, MAY_BE_PARKED = 500, 10, 100 -- messages of one kind and priority
+local MAY_BE_PARKED = 100 -- messages of one kind and priority
 
 -- Returns what earlier calls remember of a priority: the credit of retries, and the messages before each kind.
 local function read_turns(digit)
@@ -42,43 +40,6 @@ local function store_turns(turns, digit)
     end
   end
   redis.call('HSET', META, unpack(fields))
-end
-
-local function rank_behind(waiting, place)
-  if not place then
-    return 0
-  end
-  if redis.call('ZSCORE', waiting, place.id) == place.score then
-    return redis.call('ZRANK', waiting, place.id) + 1
-  end
-  return redis.call('ZCOUNT', waiting, '-inf', '(' .. place.score)
-end
-
--- Returns due messages of one kind, in order, with their crashes, and the last message before them.
-local function look_for(claim, waiting, is_retry, place, wanted)
-  local found, crashes = {}, {}
-  local rank, count, left = rank_behind(waiting, place), math.max(wanted, LEAST_LOOKED_AT), MOST_LOOKED_AT
-  repeat
-    count = math.min(count, left)
-    local rows, ids = redis.call('ZRANGE', waiting, rank, rank + count - 1, 'WITHSCORES'), {}
-    for i = 1, #rows, 2 do
-      if tonumber(rows[i + 1]) <= claim.now then
-        ids[#ids + 1] = rows[i]
-      end
-    end
-    local counts = #ids > 0 and redis.call('HMGET', COUNTS, unpack(ids))
-    for i, id in ipairs(ids) do
-      local counted = counts[i] and read_counts(counts[i])
-      if (counted and was_delivered(counted) or false) == is_retry then
-        found[#found + 1], crashes[#crashes + 1] = id, counted and counted[CRASHES] or 0
-      elseif #found == 0 then
-        place = { score = rows[2 * i], id = id }
-      end
-    end
-    local is_at_end = #ids < count
-    rank, left, count = rank + #ids, left - #ids, 2 * count
-  until is_at_end or #found >= wanted or left == 0
-  return { ids = found, crashes = crashes, at = 1 }, place
 end
 
 -- Returns the due messages of both kinds, and the credit of retries; nil if this call can have all that are due.
