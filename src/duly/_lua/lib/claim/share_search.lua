@@ -1,4 +1,4 @@
--- Part of claim: searches for due messages of one kind, for `retry_share`. Reads claim.now.
+-- Part of claim: searches for due messages of one kind, for `retry_share`. Reads claim.now and is_isolating.
 
 -- @include lib/counts.lua
 
@@ -16,7 +16,7 @@ end
 
 -- Returns due messages of one kind, in order, with their crashes, and the last message before them.
 local function look_for(claim, waiting, is_retry, place, wanted)
-  local found, crashes = {}, {}
+  local found, crashes, usable = {}, {}, 0
   local rank, count, left = rank_behind(waiting, place), math.max(wanted, LEAST_LOOKED_AT), MOST_LOOKED_AT
   repeat
     count = math.min(count, left)
@@ -30,13 +30,17 @@ local function look_for(claim, waiting, is_retry, place, wanted)
     for i, id in ipairs(ids) do
       local counted = counts[i] and read_counts(counts[i])
       if (counted and was_delivered(counted) or false) == is_retry then
-        found[#found + 1], crashes[#crashes + 1] = id, counted and counted[CRASHES] or 0
+        local crashed = counted and counted[CRASHES] or 0
+        found[#found + 1], crashes[#crashes + 1] = id, crashed
+        if not claim.is_isolating or crashed < crash_limit - 1 then
+          usable = usable + 1 -- a suspect may be skipped
+        end
       elseif #found == 0 then
         place = { score = rows[2 * i], id = id }
       end
     end
     local is_at_end = #ids < count
     rank, left, count = rank + #ids, left - #ids, 2 * count
-  until is_at_end or #found >= wanted or left == 0
+  until is_at_end or usable >= wanted or left == 0
   return { ids = found, crashes = crashes, at = 1 }, place
 end
