@@ -32,7 +32,7 @@ ANY_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 ENGINES = ("memory", "embedded") if IS_WHOLE else ("embedded",)
-OWN_PROCESS = {"docs/django.md", "docs/sentry.md"}
+OWN_PROCESS = {"docs/django.md", "docs/sentry.md", "docs/zh/django.md", "docs/zh/sentry.md"}
 """Pages whose code configures a library for the whole process."""
 
 
@@ -73,6 +73,10 @@ def runs_in_this_process(page: Path) -> bool:
     return has_other_code(page) and name_of(page) not in OWN_PROCESS
 
 
+def runs_as_a_program(page: Path) -> bool:
+    return has_other_code(page) and name_of(page) in OWN_PROCESS
+
+
 def has_other_code(page: Path) -> bool:
     """Return whether a page has its own code. Chinese pages make the calls of the English ones, which is compared."""
     return bool(blocks_of(page)) and (IS_WHOLE or "zh" not in name_of(page))
@@ -107,7 +111,7 @@ def program_of(page: Path) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("page", [ROOT / name for name in sorted(OWN_PROCESS)], ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if runs_as_a_program(page)], ids=name_of)
 def test_the_code_of_a_page_runs_as_a_program(page: Path, url: str, tmp_path: Path) -> None:
     program = tmp_path / f"{page.stem}_page.py"
     program.write_text(program_of(page))
