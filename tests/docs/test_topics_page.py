@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 COLUMNS = 5
 ENGLISH, CHINESE = "docs/topics.md", "docs/zh/topics.md"
 COMPARISON = {ENGLISH: "Lists, streams, queues, topics", CHINESE: "列表、流、队列、主题"}
-GUIDANCE = {ENGLISH: "When one Redis is enough", CHINESE: "什么时候一台 Redis 就够"}
+GUIDANCE = {ENGLISH: "When one Redis is enough", CHINESE: "何时一台 Redis 足够"}
 COMPARED = {
     ENGLISH: (
         "order", "duplicates of the producer", "duplicates at the consumer", "a consumer that crashes", "ack",
