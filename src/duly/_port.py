@@ -78,6 +78,7 @@ __all__ = [
     "counts_of",
     "deferred",
     "delivery_from",
+    "destination_of",
     "encoded_name",
     "end_of",
     "entries_pending",
@@ -164,6 +165,12 @@ def memory_engine(app: Duly | AsyncDuly) -> Engine | None:
 def new_id(app: Duly) -> str:
     """Make an id for a message whose send may be repeated."""
     return app._new_id()
+
+
+def destination_of(queue: Queue[Any]) -> str:
+    """Return a name of a queue that no other queue has: with the address of its server, and its namespace."""
+    app = queue._app
+    return f"{queue.name!r} on {app._address.shown}, namespace {app.namespace!r}"
 
 
 def registered_queue(app: AsyncDuly, name: str) -> AsyncQueue:

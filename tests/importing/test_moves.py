@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 
@@ -502,3 +503,60 @@ def test_a_message_that_expires_before_a_killed_move_is_repeated_is_not_delivere
 
     assert importing.move(importing.CeleryQueue(origin, "orders", tasks={}), queue).resumed == 1
     wait_until(lambda: not queue.receive(wait=0) and queue.stats().expired == 1)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_move_to_another_queue_is_refused_until_a_stopped_one_is_repeated(
+    dry_run: bool,
+    old: redis.Redis,
+    origin: duly.Duly,
+    app: duly.Duly,
+    queue_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stopped move has sent the messages, and could not record it: another queue would get them again."""
+    source = importing.PlainList(origin, queue_name)
+    first, other = app.queue(f"{queue_name[-38:]}.1"), app.queue(f"{queue_name[-38:]}.2")
+    old.lpush(queue_name, '"a"')
+    with monkeypatch.context() as patch:
+        patch.setattr(first, "send_many", Fuse(1, is_sent=True).guard(first.send_many))
+        with pytest.raises(Killed):
+            importing.move(source, first)
+    old.lpush(queue_name, '"b"')
+
+    with pytest.raises(duly.UsageError, match=f"repeat it to that queue, then import to '{other.name}'") as refusal:
+        importing.move(source, other, dry_run=dry_run)
+
+    assert repr(first.name) in str(refusal.value)
+    assert old.llen(queue_name) == 1
+    assert importing.move(source, first).resumed == 1
+    old.lpush(queue_name, '"c"')
+    importing.move(source, other)
+    assert (consume(first), consume(other)) == (["a", "b"], ["c"])
+
+
+def test_a_move_to_a_queue_of_that_name_elsewhere_is_refused_as_well(
+    old: redis.Redis, origin: duly.Duly, app: duly.Duly, url: str, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = app.queue(queue_name)
+    old.lpush(queue_name, '"a"')
+    with monkeypatch.context() as patch:
+        patch.setattr(queue, "send_many", Fuse(1, is_sent=True).guard(queue.send_many))
+        with pytest.raises(Killed):
+            importing.move(importing.PlainList(origin, queue_name), queue)
+
+    with (
+        duly.Duly(url, namespace="other") as elsewhere,
+        pytest.raises(duly.UsageError, match="namespace 'duly' was stopped"),
+    ):
+        importing.move(importing.PlainList(origin, queue_name), elsewhere.queue(queue_name))
+
+
+def test_messages_that_an_earlier_version_has_taken_go_to_any_queue(
+    old: redis.Redis, origin: duly.Duly, app: duly.Duly, queue_name: str
+) -> None:
+    taken = {"id": "1", "raw": b'"a"', "format": "json"}
+    old.hset(holding_key(queue_name), "1", msgspec.msgpack.encode(taken))
+
+    assert importing.move(importing.PlainList(origin, queue_name), app.queue(queue_name)).resumed == 1
+    assert consume(app.queue(queue_name)) == ["a"]

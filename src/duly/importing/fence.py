@@ -2,11 +2,13 @@
 
 A message that is taken is in a hash next to its place, as the `Arrival` that will be sent. So a move that is killed
 loses nothing: the next one sends what it finds there first. It is sent with the same dedup value, so that a message
-whose removal was not recorded is stored once.
+whose removal was not recorded is stored once. It has the queue that it moves to: a move to another queue could send it
+a second time, and is refused.
 """
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -14,6 +16,7 @@ import msgspec
 import duly
 from duly import _port
 from duly._port import Arg
+from duly.errors import UsageError
 from duly.importing.source import Arrival, Command, Entry, Key, Place
 
 _TAKE: Final = b"""
@@ -52,17 +55,27 @@ class Held(NamedTuple):
 class Fence:
     """The messages of one place that are on their way."""
 
-    def __init__(self, app: duly.Duly, place: Place) -> None:
+    def __init__(self, app: duly.Duly, place: Place, to: str) -> None:
+        """Take the name of the queue that messages move to."""
         self._app = app
         self._place = place
+        self._to = to
         self._source = Key(app, place.key)
         self._holding = Key(app, holding_key(place.key))
 
     def held(self) -> list[Held]:
-        """Return what an earlier move has taken, and was stopped before it could finish."""
+        """Return what an earlier move to the same queue has taken, and was stopped before it could finish."""
         found = self._holding.ask("HGETALL")
         pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
-        return [Held(id_.decode(), _decoder.decode(raw)) for id_, raw in pairs]
+        held = [Held(id_.decode(), _decoder.decode(raw)) for id_, raw in pairs]
+        for _, arrival in held:
+            if arrival.to not in (None, self._to):
+                raise UsageError(
+                    f"an import to the queue {arrival.to} was stopped, or still runs: it has taken messages of "
+                    f"{self._place.key!r} and not sent them. Finish it first: repeat it to that queue, then import to "
+                    f"{self._to}"
+                )
+        return held
 
     def read(self, skip: int, limit: int) -> list[Entry]:
         """Return the next entries of the place, oldest first, after some that stay there. Changes nothing."""
@@ -81,7 +94,7 @@ class Fence:
         """Take entries out of the place. Those that another consumer has taken in between are left out."""
         if not moving:
             return []
-        held = [Held(arrival.id or uuid.uuid4().hex, arrival) for _, arrival in moving]
+        held = [Held(arrival.id or uuid.uuid4().hex, replace(arrival, to=self._to)) for _, arrival in moving]
         kind = self._place.oldest if self._place.kind == "list" else self._place.kind
         arguments: list[Arg] = [kind]
         for (entry, _), (id_, arrival) in zip(moving, held, strict=True):

@@ -55,18 +55,21 @@ def move(
     """Send all messages of a source to a queue, and remove them there. Returns a report.
 
     With `dry_run` nothing is sent or removed. `on_progress` is called with the number of messages so far. Safe to
-    repeat: a message is sent with a dedup value before it is removed.
+    repeat: a message is sent with a dedup value before it is removed. Raises UsageError if a move to another queue was
+    stopped, before anything is moved.
     """
     if _port.memory_engine(source.app) is not None:
         raise UsageError("memory:// has no messages of other programs: open the source on their server")
     report = Report()
     mover = _Mover(source, queue, report, on_progress or (lambda _done: None))
-    for place in source.places():
-        fence = Fence(source.app, place)
+    to = _port.destination_of(queue)
+    fences = [(Fence(source.app, place, to), place) for place in source.places()]
+    all_held = [fence.held() for fence, _ in fences]  # raises before anything is moved
+    for (fence, place), held in zip(fences, all_held, strict=True):
         if dry_run:
-            mover.count(fence, place)
+            mover.count(fence, place, held)
         else:
-            mover.resume(fence, place)
+            mover.resume(fence, place, held)
             mover.drain(fence, place)
     for reason, number in source.others().items():
         if number:
@@ -83,10 +86,9 @@ class _Mover:
         self._report = report
         self._on_progress = on_progress
 
-    def count(self, fence: Fence, place: Place) -> None:
-        """Report what a move would do."""
+    def count(self, fence: Fence, place: Place, held: Sequence[Held]) -> None:
+        """Report what a move would do, with what an earlier one has taken."""
         report, seen = self._report, 0
-        held = fence.held()
         report.resumed += len(held)
         self._note_moved(place, [each.arrival for each in held])
         while entries := fence.read(seen, PAGE):
@@ -100,9 +102,8 @@ class _Mover:
                     report.left[judged.reason] += 1
             self._on_progress(report.total)
 
-    def resume(self, fence: Fence, place: Place) -> None:
+    def resume(self, fence: Fence, place: Place, held: Sequence[Held]) -> None:
         """Finish what an earlier move has taken."""
-        held = fence.held()
         for start in range(0, len(held), PAGE):
             self._send(fence, place, held[start : start + PAGE])
         self._report.resumed += len(held)

@@ -78,6 +78,8 @@ class Arrival:
     then: list[Command] | None = None
     """Commands that delete the rest of the message. Each has the key as its second word, and is safe to repeat."""
     judged_at: float = field(default_factory=time.time)
+    to: str | None = None
+    """The queue that it moves to. None: it was taken by a version that did not store it."""
 
     def ttl_at(self, now: float) -> float | None:
         """Return the ttl of a message that is sent now. One that has expired gets a millisecond."""
