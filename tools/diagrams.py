@@ -91,7 +91,7 @@ def system(say: Say) -> Drawing:
         296,
         400,
         52,
-        say("Dashboard · HTTP API · metrics · CLI", "仪表盘 · HTTP 接口 · 指标 · 命令行"),
+        say("Dashboard · HTTP API · metrics · CLI", "仪表盘 · HTTP API · 指标 · 命令行"),
         say("optional, any number of them", "可选，数量不限"),
     )
     d.arrow((520, tools.y), (520, server.y + server.height))
@@ -103,7 +103,7 @@ def life(say: Say) -> Drawing:
     title = say(
         "A message is delayed, ready, leased and finished. Retry and defer lead back to delayed, an expired lease to "
         "ready, a rejection to dead, and a redrive from dead to ready.",
-        "消息的状态：延迟、就绪、处理中、完成。重试与推迟回到延迟，租约到期回到就绪，拒绝成为死信，重投使死信回到就绪。",
+        "消息的状态：延迟、就绪、处理中、已完成。重试与推迟回到延迟，租约到期回到就绪，拒绝成为死信，重投使死信回到就绪。",
     )
     d = Drawing(title, WIDTH, 400)
     send = d.box(20, 120, 86, 52, "send()", style="mono")
@@ -128,7 +128,7 @@ def life(say: Say) -> Drawing:
     d.text(
         472,
         56,
-        say("retry (after a backoff) · defer · recycle", "重试（退避之后）· 推迟 · 回收（recycle）"),
+        say("retry (after a backoff) · defer · recycle", "重试（退避之后）· 推迟 · 重新入队（recycle）"),
         "small quiet",
         "middle",
     )
@@ -197,7 +197,7 @@ def crash(say: Say) -> Drawing:
         60,
         at(24) - at(0),
         40,
-        say("attempt 1, token 101", "第 1 次尝试，令牌 101"),
+        say("attempt 1, token 101", "第 1 次尝试，token 101"),
         kind="leased",
         style="small",
     )
@@ -206,8 +206,8 @@ def crash(say: Say) -> Drawing:
         at(33),
         52,
         [
-            say("Not killed, but frozen? Its late ack carries", "没有被终止、只是冻结？它迟到的确认带着"),
-            say("token 101 and is refused: 101 < 102.", "令牌 101，会被拒绝：101 < 102。"),
+            say("Not killed, but frozen? Its late ack carries", "没有终止，只是停顿？其迟到的确认带有"),
+            say("token 101 and is refused: 101 < 102.", "token 101，会被拒绝：101 < 102。"),
         ],
     )
     d.arrow((at(55), 76), (at(55), 108), style="dashed")
@@ -246,7 +246,7 @@ def queue_or_topic(say: Say) -> Drawing:
         "队列中的消息只投递给一个 worker；主题中的条目投递给每个消费者组，各组有自己的进度。",
     )
     d = Drawing(title, WIDTH, 372)
-    d.text(35, 40, say("Queue: each message goes to one worker", "队列：每条消息只给一个 worker"), "strong")
+    d.text(35, 40, say("Queue: each message goes to one worker", "队列：每条消息只投递给一个 worker"), "strong")
     for place, number in enumerate((6, 5, 4)):
         d.box(35 + place * 48, 156, 42, 42, str(number), kind="ready")
     for place, number in enumerate((3, 2, 1)):
@@ -258,8 +258,8 @@ def queue_or_topic(say: Say) -> Drawing:
         35,
         320,
         [
-            say("Finished messages are deleted.", "完成的消息会被删除。"),
-            say("For work to be done.", "适合需要执行的任务。"),
+            say("Finished messages are deleted.", "已完成的消息会删除。"),
+            say("For work to be done.", "适合需要完成的工作。"),
         ],
     )
     d.line(422, 30, 422, 342, "dashed")
@@ -271,7 +271,7 @@ def queue_or_topic(say: Say) -> Drawing:
         d.box(left + (number - 1) * cell, 72, cell - 5, 36, str(number))
     groups = (
         ("mails", 8, say("has read everything", "已全部读取"), "leased"),
-        ("revenue", 6, say("6 fails: retried here only", "6 失败：只在本组重试"), "delayed"),
+        ("revenue", 6, say("6 fails: retried here only", "6 失败：只在该组重试"), "delayed"),
         ("archive", 3, say("slow: delays no other group", "较慢：不影响其他组"), "leased"),
     )
     for place, (name, read, note, kind) in enumerate(groups):
@@ -352,7 +352,7 @@ def handlers(say: Say) -> Drawing:
             "return duly.Recycle(3600)",
             "done",
             finished,
-            say("and back in the queue as new, in one step", "并在同一步中作为新消息回到队列"),
+            say("and back in the queue as new, in one step", "并在同一步骤中作为新消息回到队列"),
         ),
         ("raise duly.Defer(60)", "delayed", delayed, say("60 s; ", "60 秒；") + spends_nothing),
         ("raise duly.RetryIn(60)", "delayed", delayed, say("60 s; ", "60 秒；") + fails),
@@ -380,7 +380,7 @@ def handlers(say: Say) -> Drawing:
             say("the worker is stopped", "worker 被停止"),
             "ready",
             say("ready", "就绪"),
-            say("if it is unfinished after the grace period; ", "宽限期后仍未完成时；") + spends_nothing,
+            say("if it is unfinished after the grace period; ", "宽限时间之后仍未完成时；") + spends_nothing,
         ),
     )
     d = Drawing(title, WIDTH, 52 + 48 * len(rows))
@@ -404,7 +404,7 @@ def loss(say: Say) -> Drawing:
     nothing = ("leased", say("nothing", "不丢失"))
     snapshot = ("dead", say("since the last snapshot", "上次快照之后的数据"))
     second = ("delayed", say("the last 1 to 2 s", "最后 1 至 2 秒"))
-    moment = ("delayed", say("the last moments", "最后片刻"))
+    moment = ("delayed", say("the last moments", "最后的少量写入"))
     rows = (
         ("appendonly no", "", nothing, snapshot, snapshot, moment),
         ("appendonly yes", "appendfsync everysec", nothing, nothing, second, moment),
@@ -434,7 +434,7 @@ def loss(say: Say) -> Drawing:
         [
             say(
                 "Lost: confirmed messages are missing, and acked ones are delivered again. Any row:",
-                "丢失：已确认的消息不见了，已应答的消息会重新投递。任何一行：",
+                "丢失：发送已确认的消息缺失，已应答的消息重新投递。任何一行：",
             ),
             say(
                 "a killed worker's message is delivered again when its lease expires.",

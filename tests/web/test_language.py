@@ -280,3 +280,29 @@ def test_a_long_text_of_a_user_is_matched_in_linear_time(english: str) -> None:
 def test_a_value_may_contain_the_text_that_ends_the_sentence() -> None:
     text = "message 1 of queue 'q' has been dead since 10:00: rejected, last error a.b. c."
     assert CHINESE.sentence(text).endswith("最后的错误为 a.b. c。")
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [
+        pytest.param(
+            "but the queue is paused by worker-1: it is delivered after resume().",
+            "但队列已由 worker-1 暂停",
+            id="kind",
+        ),
+        pytest.param(
+            "but the group is paused by worker-1: it is delivered after resume().", "但消费者组已由", id="group"
+        ),
+    ],
+)
+def test_the_kind_of_a_paused_queue_is_translated(english: str, chinese: str) -> None:
+    assert chinese in CHINESE.sentence(f"message 1 of queue 'q' has been ready since 10:00, {english}")
+
+
+@pytest.mark.parametrize(
+    ("end", "chinese"), [("finished or dead", "完成或成为死信"), ("finished or removed", "完成或移除")]
+)
+def test_what_a_message_behind_its_key_waits_for_is_translated(end: str, chinese: str) -> None:
+    before = "message 1 of queue 'q' is behind message 2 of key 'k', which is due at 10:00"
+    text = f"{before}: it is delivered after that one is {end}."
+    assert CHINESE.sentence(text).endswith(f"后者{chinese}之后投递。")

@@ -149,7 +149,7 @@ def test_the_switch_changes_the_language_of_page_and_script(
     page.get_by_role("button", name="暂停").click()
     expect(page.locator("#notice")).to_contain_text("已暂停")
     page.route("**/queues/bilingual**", lambda route: route.abort())
-    expect(page.locator("#away")).to_contain_text("仪表盘没有应答")
+    expect(page.locator("#away")).to_contain_text("仪表盘没有响应")
     page.unroute("**/queues/bilingual**")
     page.get_by_role("button", name="English").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Queue")

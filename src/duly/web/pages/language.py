@@ -26,8 +26,10 @@ _FOLDER: Final = Path(__file__).parents[1] / "languages"
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 _UNIT: Final = re.compile(r"(?<=[0-9])(?:ms|s|m|h|d)\b")
 _MAX_SENTENCE: Final = 10_000
-_NESTED: Final = frozenset({"queue", "hint", "turn", "form", "problem"})
-"""Placeholders whose values are sentences of Duly as well. All others are names and texts of users."""
+_NESTED: Final = frozenset({"queue", "hint", "turn", "form", "problem", "end"})
+"""Placeholders whose values are sentences of Duly as well."""
+_TERMS: Final = frozenset({"state", "kind"})
+"""Placeholders whose values are terms. All others are names and texts of users."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Language:
         return english
 
     def _value(self, placeholder: str, value: str) -> str:
-        if placeholder == "state":
+        if placeholder in _TERMS:
             return self.term(value)
         return self.sentence(value) if placeholder in _NESTED else value
 
