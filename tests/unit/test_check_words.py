@@ -74,6 +74,7 @@ def test_phrases_are_found_in_comments_texts_pages_and_test_names_with_their_lin
         "Look up the name. It looks like an id. A look-up is fast.",
         "It ran so long that it was killed.",
         "Besides, the sheet amends the mission.",
+        "The fault is named `x` or leased to nobody, and the lane k belongs to nobody.",
     ],
 )
 def test_plain_english_is_not_counted(text: str) -> None:
