@@ -1,1 +1,1 @@
-"""Benchmarks: one file a question, each beside raw redis-py in the same run. See README.md."""
+"""Benchmarks: one file per question. Each compares with raw redis-py in the same run. See README.md."""

@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m benchmarks [suite or question ...]`. Prints a table, and keeps what it found."""
+"""Run the benchmarks: `python -m benchmarks [suite or question ...]`. Prints a table, and stores the figures."""
 
 import argparse
 import functools
@@ -61,14 +61,14 @@ SUITES: Final = {
     ),
 }
 USUAL_SUITES: Final = tuple(suite for suite in SUITES if suite != "scale")
-"""What runs unless told otherwise: growth takes long."""
+"""The suites that run by default: growth takes long."""
 
 
 def show(result: Result) -> None:
     """Print one line."""
     sign = ">=" if result.higher_is_better else "<="
     verdict = "    " if result.bar is None else "ok  " if result.holds else "MISS"
-    bar = "" if result.bar is None else f"(bar {sign} {result.bar:,g})"
+    bar = "" if result.bar is None else f"(target {sign} {result.bar:,g})"
     beside = "  ".join(f"{name}: {value:,.6g}" for name, value in result.beside.items())
     figure = f"{result.value:,.2f}" if abs(result.value) < 100 else f"{result.value:,.0f}"
     question = f"{result.question}, {result.party}" if result.party else result.question
@@ -76,7 +76,7 @@ def show(result: Result) -> None:
 
 
 def run(suite: str, question: str, wanted: argparse.Namespace) -> bool:
-    """Measure one question, print and keep what it found; say whether all bars were cleared."""
+    """Measure one question, print and store its figures, and return whether all targets were met."""
     versions = prepared(tuple(_peers(suite, wanted.peers)))
     began = time.monotonic()
     results: list[Result] = []
@@ -105,12 +105,12 @@ def run(suite: str, question: str, wanted: argparse.Namespace) -> bool:
 
 
 def is_trial(wanted: argparse.Namespace) -> bool:
-    """Whether a run keeps nothing: it has fewer rounds, fewer messages, or chosen peers."""
+    """Whether a run stores nothing: it has fewer rounds, fewer messages, or chosen peers."""
     return wanted.rounds < Rig.rounds or wanted.part < Rig.part or wanted.peers is not None
 
 
 def _peers(suite: str, wanted: Sequence[str] | None) -> Sequence[str]:
-    """List who is measured beside Duly."""
+    """List the peers that are measured."""
     if suite == "field":
         return tuple(PEERS) if wanted is None else wanted
     if suite == "worker":  # all on the server of the rig
@@ -119,7 +119,7 @@ def _peers(suite: str, wanted: Sequence[str] | None) -> Sequence[str]:
 
 
 def _sides(peers: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Name the server, the settings and the guarantee of everyone who took part."""
+    """Name the server, the settings and the guarantee of each party."""
     return {
         side.name: {
             "server": f"{side.broker} {brokers.version(side.broker)}".strip(),
@@ -145,7 +145,7 @@ def prepared(peers: tuple[str, ...]) -> dict[str, dict[str, str]]:
 
 
 def main(args: Sequence[str]) -> int:
-    """Run what is asked for; the exit status says whether all bars were cleared."""
+    """Run the chosen questions, and return the exit status: 0 if all targets were met."""
     wanted = parsed(args)
     return 0 if _run_all(_asked(wanted.names, wanted.resume), wanted) else 1
 
@@ -157,18 +157,18 @@ def parsed(args: Sequence[str]) -> argparse.Namespace:
     )
     known = [*SUITES, *(question for questions in SUITES.values() for question in questions)]
     parser.add_argument("names", nargs="*", metavar="suite or question", help=f"of {', '.join(known)}")
-    beside = f"beside the worker and in the field: none, or of {','.join(PEERS)}; not kept"
-    parser.add_argument("--peers", help=beside)
+    compared = f"peers for the worker and the field: none, or of {','.join(PEERS)}; not stored"
+    parser.add_argument("--peers", help=compared)
     parser.add_argument(
-        "--rounds", type=int, default=Rig.rounds, help="of the worker's questions and the field's; fewer are not kept"
+        "--rounds", type=int, default=Rig.rounds, help="of the worker's questions and the field's; fewer are not stored"
     )
     parser.add_argument(
         "--part",
         type=float,
         default=Rig.part,
-        help="of all messages in the field and of growth; less is a trial, not kept",
+        help="of all messages in the field and of growth; less is a trial, not stored",
     )
-    parser.add_argument("--resume", type=float, metavar="HOURS", help="skip questions kept within so many hours")
+    parser.add_argument("--resume", type=float, metavar="HOURS", help="skip questions stored in the last HOURS")
     wanted = parser.parse_args(args)
     if wanted.peers is not None:
         wanted.peers = [] if wanted.peers == "none" else wanted.peers.split(",")
@@ -178,7 +178,7 @@ def parsed(args: Sequence[str]) -> argparse.Namespace:
 
 
 def _asked(names: Sequence[str], resume: float | None) -> list[tuple[str, str]]:
-    """List suites and questions, without those that were kept within so many hours."""
+    """List suites and questions, without those that were stored in the last `hours`."""
     asked = []
     for suite, questions in SUITES.items():
         is_whole, parts = suite in (names or USUAL_SUITES), kept.parts_of(suite)
@@ -190,7 +190,7 @@ def _asked(names: Sequence[str], resume: float | None) -> list[tuple[str, str]]:
 
 
 def _run_all(asked: Sequence[tuple[str, str]], wanted: argparse.Namespace) -> bool:
-    """Run the questions in order, and print before each how long it and the rest took when they were last kept."""
+    """Run the questions in order. Before each, print how long it and the rest took when they were last stored."""
     is_cleared = True
     for number, (suite, question) in enumerate(asked):
         estimates = [kept.seconds_of(kept.parts_of(each).get(name)) for each, name in asked[number:]]
@@ -203,5 +203,5 @@ def _run_all(asked: Sequence[tuple[str, str]], wanted: argparse.Namespace) -> bo
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # end the servers, too
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # so that the servers end as well
     sys.exit(main(sys.argv[1:]))

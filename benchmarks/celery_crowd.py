@@ -1,4 +1,4 @@
-"""What becomes of 10,000 Celery tasks with countdowns and retries when a worker of three is killed?
+"""How do 10,000 Celery tasks with countdowns and retries end if one of three workers is killed?
 
 Both transports return the tasks of a dead worker after five seconds, and the countdowns are of up to half a minute.
 """

@@ -19,7 +19,7 @@ _starts: list[tuple[float, float]] = []
 
 @app.task(name="tick")
 def tick(sent: float, total: int, body: str = "") -> None:  # noqa: ARG001 - the size of a usual message
-    """Note when it was sent and started. The last one stores all notes."""
+    """Record when the task was sent and started. The last task stores all records."""
     _starts.append((sent, time.time()))
     if len(_starts) == total:
         record.rpush("starts", *(f"{sent} {start}" for sent, start in _starts))

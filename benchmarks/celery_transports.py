@@ -94,7 +94,7 @@ def _worker(rig: Rig, prefix: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def _starts(rig: Rig, total: int) -> list[tuple[float, float]]:
-    """Wait for the notes of tasks: when each was sent and started."""
+    """Wait for the records of tasks: when each was sent and started."""
     while rig.raw.llen("starts") < total:
         time.sleep(0.05)
     lines = rig.raw.lrange("starts", 0, -1)

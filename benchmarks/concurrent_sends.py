@@ -1,4 +1,4 @@
-"""How many concurrent `await queue.send()` calls a second, 100 at a time?"""
+"""How many concurrent `await queue.send()` calls per second, 100 at a time?"""
 
 import asyncio
 

@@ -1,6 +1,6 @@
-"""The whole field: Duly and all peers by the same rules, each on a server of its own that is started for it.
+"""The whole field: Duly and all peers by the same rules, each on a separate server that is started for it.
 
-Measures nothing by itself. The questions `field_*` use it.
+It has no question. The questions `field_*` use it.
 """
 
 import time
@@ -20,7 +20,7 @@ DULY_MESSAGES: Final = 100_000
 
 @dataclass(frozen=True)
 class Side:
-    """A party, its server, and what its messages are promised."""
+    """A party, its server, and the guarantee for its messages."""
 
     name: str
     broker: str
@@ -33,7 +33,7 @@ class Side:
         return peer_party(self.name, url) if self.name in PEERS else duly_party(url, messages=DULY_MESSAGES)
 
     def party_that_recovers(self, url: str, journal: str) -> Party:
-        """Name the party with handlers that take 5 ms, and with leases of 5 s or what comes next to them."""
+        """Name the party with handlers that take 5 ms, and with leases of 5 s or the nearest that it supports."""
         if self.name in PEERS:
             return self.party(url).given(**PEERS[self.name].after_kill, journal=journal)
         return duly_party(url, "slow", lease=5.0, journal=journal)
@@ -46,7 +46,7 @@ OURS: Final = (
 
 
 def sides(peers: Iterable[str]) -> list[Side]:
-    """List Duly, and the peers that are measured beside it."""
+    """List Duly and the peers that are measured with it."""
     return [*OURS, *(_of_peer(name) for name in peers)]
 
 
@@ -62,7 +62,7 @@ def in_turn(
     *,
     peer_rounds: int | None = None,
 ) -> dict[str, list[T]]:
-    """Measure all sides in turn, each on a server of its own, and return what was found for each.
+    """Measure all sides in turn, each on a separate server, and return the results of each.
 
     A peer that fails has no figure in that round. Duly may not fail. `peer_rounds` are fewer rounds for peers that are
     far from Duly.
@@ -97,7 +97,7 @@ def figure(
     bar: float | None = None,
     of_all: Callable[[list[float]], float] = median,
 ) -> Result:
-    """Give one value of all samples of a side. Only Duly has to clear the bar."""
+    """Return one value of all samples of a side. Only Duly has a target."""
     kept = [float(f"{sample:.6g}") for sample in samples]
     asked = bar if party == OURS[0].name else None
     return Result(question, of_all(kept), unit, asked, higher_is_better=higher_is_better, samples=kept, party=party)

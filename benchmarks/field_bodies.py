@@ -7,7 +7,7 @@ from benchmarks.rig import Result, Rig
 SIZES = {"100 B": 100, "10 KB": 10_000, "1 MB": 1_000_000}
 ROUNDS, PEER_ROUNDS = 2, 1
 MOST_BYTES = 100_000_000
-"""Of all bodies of one fill."""
+"""The bytes of all bodies of one fill."""
 
 Rates = dict[str, tuple[float, float]]
 

@@ -14,7 +14,7 @@ BARS = {"5,000 due at once, the last one": 60}
 EARLIEST = "delayed, the earliest"
 
 ROUNDS = 2
-"""Of a burst, peers have one: they are far from Duly."""
+"""Rounds of a burst for peers: they are far from Duly."""
 
 
 def measure(rig: Rig) -> list[Result]:
@@ -47,7 +47,7 @@ def measure(rig: Rig) -> list[Result]:
 
 
 def _without_early(results: list[Result]) -> list[Result]:
-    """Leave out peers that deliver before the due time: their lateness is no merit."""
+    """Leave out peers that deliver before the due time: their small lateness would not be comparable."""
     early = {result.party for result in results if result.question == EARLIEST and result.value < 0}
     return [result for result in results if result.party not in early - {"duly"}]
 

@@ -1,4 +1,4 @@
-"""What becomes of the messages of a worker that is killed with -9: lost, handled twice, and after how long?"""
+"""How many messages of a worker that is killed with -9 are lost or handled twice, and how long does the rest take?"""
 
 from benchmarks import kill
 from benchmarks.contest import Side, figure, in_turn, sides
@@ -14,7 +14,7 @@ BARS = {"kill -9: lost": 0, "kill -9: the last one done after": 6.5}
 """1.2 leases of 5 s, and 0.5 s."""
 
 ROUNDS = 2
-"""Peers have one: those that lose messages take the whole wait."""
+"""Rounds of peers: those that lose messages take the whole wait."""
 
 
 def measure(rig: Rig) -> list[Result]:

@@ -1,4 +1,4 @@
-"""How many messages a second does each party send and handle, and what does a message cost?"""
+"""How many messages per second does each party send and handle, and what does a message cost?"""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ SINGLES = 4_000
 
 @dataclass(frozen=True)
 class Rates:
-    """What one round found of a party."""
+    """The results of a party in one round."""
 
     send: float
     bulk: float
@@ -20,7 +20,7 @@ class Rates:
     send_cpu: float
     drain_cpu: float
     worker_cpu: float | None
-    """None of a drain that was too short to tell."""
+    """None for a drain that was too short to measure."""
     memory: float
 
     @property

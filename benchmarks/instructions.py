@@ -3,8 +3,8 @@
     python -m benchmarks.instructions             # fails if a count has risen
     python -m benchmarks.instructions --accept    # stores the counts of this version
 
-Counts depend much less than times on what else the machine does. But a call that takes long counts the server's timers
-too, so that a full machine adds up to a tenth to single calls.
+Counts depend much less than times on the other load of the machine. But a long call also counts the server's timers,
+so a busy machine adds up to a tenth to single calls.
 """
 
 import argparse
@@ -38,7 +38,7 @@ CALLS: Final = 30
 BATCH: Final = 100
 WORKER_MESSAGES: Final = 2_000
 WORKER_ROUNDS: Final = 6
-"""Timers that run meanwhile add to a count, so that only the smallest of some can be compared."""
+"""Timers that run at the same time add to a count, so only the smallest of several counts can be compared."""
 PATIENCE: Final = 120.0
 
 
@@ -121,7 +121,7 @@ class _Scripts:
         self.count(f"ack {size}", lambda: self._queue.ack_many(self._held.pop()), fill_and_claim)
 
     def _empty(self) -> None:
-        """Give back what is held, and drop all messages."""
+        """Release leased messages, and remove all messages."""
         for deliveries in self._held:
             self._app._link.run(ops.release(self._queue._keys, deliveries))
         self._held.clear()
@@ -180,7 +180,7 @@ def _wait_until(holds: Callable[[], bool]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Name what the counts depend on beside the code."""
+    """Name the versions that the counts depend on."""
     with running("valkey") as broker, redis.Redis(HOST, broker.port) as client:
         server = client.info("server")["valkey_version"]
     return {"server": f"Valkey {server}", "python": platform.python_version(), "machine": platform.machine()}
@@ -217,7 +217,7 @@ def main(args: Sequence[str]) -> int:
         print(f"The stored counts are of {'; '.join(differences)}. Run `make bench-accept` at a good commit.")
         return 1
     if risen:
-        print("A rise that is worth its price is accepted with `make bench-accept`; its commit says why.")
+        print("A rise that is worth its price is accepted with `make bench-accept`; its commit states the reason.")
     return 1 if risen else 0
 
 

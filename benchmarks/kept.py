@@ -1,4 +1,4 @@
-"""The kept results: a file for each suite, and in it a part for each question, with its date, versions and calibration.
+"""The stored results: a file for each suite, with a part for each question: its date, versions and calibration.
 
 A run of one question replaces its part and leaves the others as they are.
 """
@@ -12,11 +12,11 @@ from typing import Any, Final
 RESULTS: Final = Path(__file__).parent / "results"
 
 Part = dict[str, Any]
-"""What one question found, when, on which versions, and in how many seconds."""
+"""The results of one question: when, on which versions, and in how many seconds."""
 
 
 def parts_of(suite: str, directory: Path = RESULTS) -> dict[str, Part]:
-    """Return what is kept of a suite, by question."""
+    """Return the stored results of a suite, by question."""
     path = directory / f"{suite}.json"
     parts: dict[str, Part] = json.loads(path.read_text())["questions"] if path.exists() else {}
     return parts
@@ -33,10 +33,10 @@ def keep(suite: str, question: str, part: Part, order: Sequence[str], directory:
 
 
 def is_recent(part: Part | None, hours: float) -> bool:
-    """Whether a question was measured within so many hours."""
+    """Whether a question was measured in the last `hours`."""
     return part is not None and datetime.now(UTC) - datetime.fromisoformat(part["at"]) < timedelta(hours=hours)
 
 
 def seconds_of(part: Part | None) -> float | None:
-    """Tell how long a question took when it was last kept."""
+    """Return how long a question took when it was last stored."""
     return None if part is None else part.get("seconds")

@@ -1,4 +1,4 @@
-"""Kills a worker with -9 in the middle of its messages, and starts another one. Measures nothing by itself."""
+"""Kills a worker with -9 in the middle of its messages, and starts another one. It has no question: others use it."""
 
 import tempfile
 import time
@@ -12,7 +12,7 @@ from benchmarks.peers.parties import Party
 
 @dataclass(frozen=True)
 class Recovery:
-    """What became of all messages."""
+    """How the messages ended."""
 
     seconds: float
     """From the kill until the last message that was handled at all."""
@@ -33,7 +33,7 @@ def once(
         journal = Path(directory) / "journal"
         party = party_with(str(journal))
         party.fill(messages)
-        journal.write_text("")  # producers open it, too
+        journal.write_text("")  # producers open it as well
         with party.working() as worker:
             _until(lambda: len(_ended(journal)) >= messages * 0.3, 60)
             worker.kill()
@@ -61,7 +61,7 @@ def _ended(journal: Path) -> dict[int, float]:
 
 
 def _until(holds: Callable[[], bool], seconds: float) -> None:
-    """Wait until something holds, or time is up: the figures tell."""
+    """Wait until a condition holds, or time is up: the figures show which."""
     deadline = time.monotonic() + seconds
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Workers of many queues, and a sender to them, for the questions about fairness. Measures nothing by itself.
+"""Workers of many queues, and a sender to them, for the questions about fairness.
 
 `python -m benchmarks.many_queues JOB`, which is JSON, is one worker. `PYTHONPATH` may name another version of Duly.
 """
@@ -101,7 +101,7 @@ def fill(url: str, slots: int) -> None:
 def send(url: str, queues: Sequence[int], rate: float, seconds: float, also: tuple[int, float] | None = None) -> float:
     """Send to queues by chance at a rate, and to one more at another, from this process.
 
-    Return by how many milliseconds 1 % of the sends were late: on a busy machine latencies show that, too.
+    Return by how many milliseconds 1 % of the sends were late: on a busy machine this adds to the latencies.
     """
     late = asyncio.run(_send(url, queues, rate, seconds, also))
     time.sleep(6.0)  # longer than a wake-up that was lost is made up for

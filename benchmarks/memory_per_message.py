@@ -6,7 +6,7 @@ MESSAGES = 100_000
 
 
 def measure(rig: Rig) -> list[Result]:
-    """Fill, look, drain, look again."""
+    """Fill and measure, then drain and measure again."""
     queue = rig.app.queue("memory")
     queue.send(BODY)
     queue.ack_many(queue.receive(limit=10, wait=0))

@@ -1,4 +1,4 @@
-"""A private server without persistence, calibration, and repeated timing. Measures nothing by itself."""
+"""A private server without persistence, calibration, and repeated timing. All questions use it."""
 
 import statistics
 import time
@@ -21,22 +21,22 @@ _FEWEST = 20
 
 @dataclass
 class Result:
-    """One figure, the bar it has to clear, and all samples it was taken from."""
+    """One figure, its target, and all its samples."""
 
     question: str
     value: float
     unit: str
     bar: float | None
-    """None: nothing is asked of it."""
+    """None: the figure has no target."""
     higher_is_better: bool
     samples: list[float] = field(default_factory=list)
     beside: dict[str, float] = field(default_factory=dict)
     party: str = ""
-    """Who was measured, where the question is asked of the whole field."""
+    """The party, if the question is about the whole field."""
 
     @property
     def holds(self) -> bool:
-        """Whether the bar is cleared."""
+        """Whether the target is met."""
         if self.bar is None:
             return True
         return self.value >= self.bar if self.higher_is_better else self.value <= self.bar
@@ -50,12 +50,12 @@ class Result:
 
 
 class Rig:
-    """A server of our own on a loopback port, with a redis-py client and a Duly app."""
+    """A private server on a loopback port, with a redis-py client and a Duly app."""
 
     peers: tuple[str, ...] = ()
-    """Who is measured beside Duly, where workers are."""
+    """The peers that are measured with Duly, for questions about workers."""
     rounds: int = 4
-    """How often the sides are measured in turn, where workers are."""
+    """How often the sides are measured in turn, for questions about workers."""
     part: float = 1.0
     """Of all messages that questions about the field and about growth send: less for a trial."""
 
@@ -75,7 +75,7 @@ class Rig:
         return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
     def settled_memory(self) -> int:
-        """Bytes that the server uses, once what was deleted before is really freed."""
+        """Bytes that the server uses, after it has freed all deleted data."""
         before = -1
         while before != (now := int(self.raw.info("memory")["used_memory"])):
             before = now
@@ -115,7 +115,7 @@ def running_rig() -> Iterator[Rig]:
 
 
 def alternately(times: int, *sides: Callable[[], float]) -> list[list[float]]:
-    """Measure all sides in turn, so often: what disturbs the machine disturbs them all."""
+    """Measure all sides in turn, the given number of times, so that other load of the machine affects them all."""
     samples: list[list[float]] = [[] for _ in sides]
     for _ in range(times):
         for side, found in zip(sides, samples, strict=True):
@@ -131,7 +131,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def percentile(values: Iterable[float], part: float) -> float:
-    """Tell below which value such a part of them is."""
+    """Return the value below which the given part of the samples is."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 

@@ -1,4 +1,4 @@
-"""How many messages a second do one to eight worker processes handle, on the cores of this machine?"""
+"""How many messages per second do one to eight worker processes handle, on the cores of this machine?"""
 
 import os
 import time

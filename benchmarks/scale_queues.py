@@ -10,7 +10,7 @@ QUEUES = (1, 10, 100, 1_000, 10_000)
 
 
 def measure(rig: Rig) -> Iterator[Result]:
-    """Ask of a growing number of queues what the worker's questions ask of a thousand. Nothing is asked of them."""
+    """Measure a growing number of queues, as the worker's questions measure a thousand. There are no targets."""
     for queues in dict.fromkeys(rig.count(step) for step in QUEUES):
         for result in of_many_queues(rig, min(ROUNDS, rig.rounds), queues):
             result.bar = None

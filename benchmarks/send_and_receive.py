@@ -1,4 +1,4 @@
-"""How many messages a second does one process send, and receive and ack, in batches?"""
+"""How many messages per second does one process send, and receive and ack, in batches?"""
 
 from benchmarks.rig import BODY, Result, Rig, alternately, median, seconds
 

@@ -7,7 +7,7 @@ BATCH = 100
 
 
 def measure(rig: Rig) -> list[Result]:
-    """Send, claim and ack in batches; read the server's own account. Beside it: the least that Redis could do."""
+    """Send, claim and ack in batches, and read the server's CPU time. Compare with the least that Redis could do."""
     queue = rig.app.queue("server-cost")
 
     def life() -> float:

@@ -1,4 +1,4 @@
-"""How fast are single sends, beside a bare EVALSHA of `return 1` with the same keys and arguments?"""
+"""How fast are single sends, compared with a bare EVALSHA of `return 1` with the same keys and arguments?"""
 
 from benchmarks.rig import BODY, Result, Rig, alternately, median, seconds
 from duly._core import ops

@@ -1,4 +1,4 @@
-"""How many messages a second does one worker process handle for one group, beside a queue?"""
+"""How many messages per second does one worker process handle for one group, compared with a queue?"""
 
 from benchmarks.peers.parties import duly_party
 from benchmarks.rig import Result, Rig, alternately, median

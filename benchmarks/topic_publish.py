@@ -1,4 +1,4 @@
-"""How many entries a second does one process publish in batches?"""
+"""How many entries per second does one process publish in batches?"""
 
 from benchmarks.rig import BODY, Result, Rig, alternately, median, seconds
 
@@ -6,7 +6,7 @@ ENTRIES = 40_000
 
 
 def measure(rig: Rig) -> list[Result]:
-    """Take publish_many in calls of 1,000, beside pipelined XADD by redis-py."""
+    """Measure publish_many in calls of 1,000, and pipelined XADD of redis-py."""
     topic = rig.app.topic("rates")
 
     def publish() -> float:

@@ -1,4 +1,4 @@
-"""How long does one trip over the wire take, beside redis-py's asyncio connection? Both with uvloop and hiredis."""
+"""How long does a trip over the wire take, compared with redis-py's asyncio connection? Both use uvloop and hiredis."""
 
 import asyncio
 import time
@@ -112,7 +112,7 @@ async def _busy(trip: Trip) -> tuple[float, float]:
 
 
 async def _overlapping(wire: AsyncWire) -> float:
-    """Calls a second of many callers that share one wire."""
+    """Calls per second of many callers that share one wire."""
 
     async def call() -> None:
         for _ in range(CALLS_OF_EACH):

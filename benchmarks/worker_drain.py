@@ -1,4 +1,4 @@
-"""How many messages a second does one worker process handle, beside other queues?"""
+"""How many messages per second does one worker process handle, compared with other queues?"""
 
 from benchmarks.peers.parties import Party, PartyFailed, duly_party, peer_party
 from benchmarks.rig import Result, Rig, alternately, median

@@ -22,11 +22,11 @@ SENDER_LATE = "sender late, p99 ms"
 MANY = 1000
 MANY_RATE = 200
 IDLE = 15.0
-"""Seconds: three times the period after which an idle worker looks again."""
+"""Seconds: three times the interval in which an idle worker polls."""
 
 
 def measure(rig: Rig) -> Iterator[Result]:
-    """Measure the last queue beside busy ones, queues beside a full worker, and a thousand queues."""
+    """Measure a queue among busy ones, queues with a full worker, and a thousand queues."""
     rounds = min(ROUNDS, rig.rounds)
     yield from _beside_busy_queues(rig, rounds)
     yield from _beside_a_full_worker(rig, rounds)
@@ -63,7 +63,7 @@ def _beside_busy_queues(rig: Rig, rounds: int) -> list[Result]:
 
 
 def _beside_a_full_worker(rig: Rig, rounds: int) -> list[Result]:
-    """Compare three idle workers alone with the same beside one that has no handler free."""
+    """Compare three idle workers with three idle workers and one that has no free handler."""
     alone, beside = [], []
     for _ in range(rounds):
         alone.append(_served_by(rig, has_full_worker=False))

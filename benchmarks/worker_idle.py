@@ -1,4 +1,4 @@
-"""What does a worker cost that has nothing to do?"""
+"""What does an idle worker cost?"""
 
 import time
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ from benchmarks.rig import Result, Rig
 from duly._core import patience
 
 WINDOW = 15.0
-"""Seconds: three times the period after which an idle worker looks again."""
+"""Seconds: three times the interval in which an idle worker polls."""
 
 BEAT_EVERY, TIDY_EVERY = 5.0, 60.0
 BUNDLE = 64
-"""Queues that share a block, and a look each period."""
+"""Queues that share a blocking call, and a poll in each interval."""
 OURS = ("info", "config|resetstat")
 
 
@@ -32,7 +32,7 @@ def _with(rig: Rig, queues: int) -> list[Result]:
         after = _calls(rig)
         worker_part, server_part = (worker.cpu() - cpu) / WINDOW * 100, (rig.server_cpu() - server) / WINDOW * 100
     calls = {name: count - before.get(name, 0) for name, count in after.items()}
-    # Scripts call commands: what goes over the wire are the scripts, and the block.
+    # Scripts call commands: only the scripts and the blocking call go over the wire.
     trips = sum(count for name, count in calls.items() if name.startswith(("eval", "bl", "bz", "ping")))
     period = patience.looking_period(30.0)
     asked = 2 * -(-queues // BUNDLE) / period + 1 / BEAT_EVERY + queues / TIDY_EVERY

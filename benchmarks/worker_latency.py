@@ -28,7 +28,7 @@ def measure(rig: Rig) -> list[Result]:
 
 
 def _idle_trips(rig: Rig) -> list[float]:
-    """Milliseconds of a PING by redis-py at the same pace: what one trip takes when everybody has to wake up."""
+    """Milliseconds of a PING by redis-py at the same pace: the time of one trip when all processes have to wake up."""
     trips = []
     for _ in range(MESSAGES // 2):
         time.sleep(GAP)
@@ -37,7 +37,7 @@ def _idle_trips(rig: Rig) -> list[float]:
 
 
 def _latencies(rig: Rig, party: Party) -> list[float]:
-    """Milliseconds, of each message; nothing of a peer that failed."""
+    """Milliseconds of each message; none for a peer that failed."""
     rig.raw.flushall()
     try:
         hits = party.trickle(MESSAGES, GAP).hits

@@ -1,7 +1,7 @@
-"""A worker whose server is in its own process, for counts of its instructions. Measures nothing by itself.
+"""A worker whose server is in the same process, to count its instructions. It has no question.
 
 `python -m benchmarks.worker_loop MESSAGES`: a line of input fills a queue, the next one lets a worker drain it. No
-socket and no other process decide how many messages share a call, so that counts can be compared.
+socket and no other process decide how many messages share a call, so counts can be compared.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Run luacheck on the scripts as the server will see them, includes expanded.
 
 A script alone lacks the names of what it includes, and a library alone has no user. So each script is
-checked whole, and what is found is reported at the file and line it came from.
+checked whole, and problems are reported at their original file and line.
 """
 
 import re
@@ -56,7 +56,7 @@ def expand(lines_of_file: list[Line], seen: set[Path], kind: _lua.Kind = "queue"
             if library in seen:
                 continue
             seen.add(library)
-            # No script uses all that it includes, and one that includes it in a block has names of its own.
+            # No script uses all that it includes, and one that includes it in a block has its own names.
             lines.append(("-- luacheck: push ignore 211 231 431", path, number))
             lines += expand(numbered(library), seen, kind)
             lines.append(("-- luacheck: pop", path, number))
@@ -88,7 +88,7 @@ def rows_of_all() -> list[str]:
 
 
 def findings(path: Path, kind: _lua.Kind = "queue") -> set[str]:
-    """Return what luacheck says of one script, in the form of a kind."""
+    """Return the warnings of luacheck for one script, in the form of a kind."""
     lines = named(path, kind)
     config = ["--config", str(ROOT / ".luacheckrc"), "--read-globals", *rows_of_all()]
     command = ["luacheck", "-", "--formatter", "plain", "--codes", *config]

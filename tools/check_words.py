@@ -1,12 +1,12 @@
-"""Count phrases that `CONTRIBUTING.md` asks to avoid in code, tests, examples and pages, and compare with ceilings.
+"""Count phrases that `CONTRIBUTING.md` asks to avoid in code, tests and pages, and compare with ceilings.
 
 Only prose is searched: comments, docstrings, texts and names of tests in Python; comments and texts of Lua; the words
 of templates; pages without their code blocks. Other identifiers, code between backquotes, addresses of links, texts
 without a space, such as keys, and names of audit faults, which are public codes, are not prose.
 
-`check_words.py` prints a table and fails if a part is above its ceiling: a package, a folder of tests, the examples, or
-a page. Parts without phrases are not in the table. `check_words.py PART...` lists each phrase with its place. After a
-rewrite, lower the ceiling in `CEILINGS`.
+`check_words.py` prints a table and fails if a part is above its ceiling: a package, a folder of tests or tools, the
+examples, or a page. Parts without phrases are not in the table. `check_words.py PART...` lists each phrase with its
+place. After a rewrite, lower the ceiling in `CEILINGS`.
 """
 
 import ast
@@ -23,11 +23,21 @@ ROOT: Final = Path(__file__).parent.parent
 SOURCE: Final = ROOT / "src/duly"
 TESTS: Final = ROOT / "tests"
 EXAMPLES: Final = ROOT / "examples"
+TOOLS: Final = ROOT / "tools"
+BENCHMARKS: Final = ROOT / "benchmarks"
 DOCS: Final = ROOT / "docs"
-SKIPPED: Final = (SOURCE / "_sync", TESTS / "client/_sync", DOCS / "conformance.md", DOCS / "zh")
-"""Generated files, and the Chinese pages."""
-SAMPLES: Final = TESTS / "unit/test_check_words.py"
-"""Its texts have the phrases on purpose."""
+SKIPPED: Final = (
+    SOURCE / "_sync",
+    TESTS / "client/_sync",
+    DOCS / "conformance.md",
+    DOCS / "zh",
+    ROOT / "README.zh-CN.md",
+    BENCHMARKS / "peers/.venvs",
+    TOOLS / "node_modules",
+)
+"""Generated files, the Chinese pages, and packages."""
+SAMPLES: Final = (TESTS / "unit/test_check_words.py", Path(__file__))
+"""Their texts have the phrases on purpose."""
 
 CEILINGS: Final[Mapping[str, int]] = {}
 """The highest count of each part, 0 unless listed. It is only lowered."""
@@ -189,8 +199,9 @@ def part_of(path: Path) -> str:
     """Name the package, the folder of tests, or the page."""
     if DOCS in path.parents or path.parent == ROOT:
         return path.relative_to(ROOT).as_posix()
-    if EXAMPLES in path.parents:
-        return "examples"
+    for folder in (EXAMPLES, TOOLS, BENCHMARKS):
+        if folder in path.parents:
+            return folder.name
     if TESTS in path.parents:
         return "/".join(path.relative_to(ROOT).parts[:2]) if path.parent != TESTS else "tests"
     parts = path.relative_to(SOURCE).parts
@@ -199,9 +210,9 @@ def part_of(path: Path) -> str:
 
 def hits_by_file() -> Iterator[tuple[Path, list[Hit]]]:
     """Search every file that is written by hand."""
-    pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
-    for path in sorted([*SOURCE.rglob("*"), *TESTS.rglob("*"), *EXAMPLES.rglob("*"), *pages]):
-        if path.suffix in READERS and path != SAMPLES and not set(SKIPPED) & {path, *path.parents}:
+    folders = (SOURCE, TESTS, EXAMPLES, TOOLS, BENCHMARKS, DOCS)
+    for path in sorted([*ROOT.glob("*.md"), *(path for folder in folders for path in folder.rglob("*"))]):
+        if path.suffix in READERS and path not in SAMPLES and not set(SKIPPED) & {path, *path.parents}:
             yield path, [hit for prose in READERS[path.suffix](path.read_text()) for hit in hits_in(prose)]
 
 

@@ -2,7 +2,7 @@
 
 Run it after a change of the pages: `PYTHONPATH=. python tools/dashboard_picture.py`. It takes ten minutes, because the
 charts show minutes. It needs a Chromium, /usr/bin/chromium unless CHROMIUM names another, a font with Chinese
-characters, and port 6379. The messages are made up; the server is a Valkey of its own.
+characters, and port 6379. The messages are made up; the server is a private Valkey.
 """
 
 import asyncio

@@ -18,7 +18,7 @@ Say = Callable[[str, str], str]
 
 
 def main() -> None:
-    """Write the diagrams, or check that they are what would be written."""
+    """Write the diagrams, or check that they are up to date."""
     files = drawn()
     if "--check" in sys.argv:
         stale = [path.name for path, text in files.items() if not path.exists() or path.read_text("utf-8") != text]
@@ -336,7 +336,7 @@ def order(say: Say) -> Drawing:
 def handlers(say: Say) -> Drawing:
     """How a handler ends, and what becomes of the message."""
     title = say(
-        "What happens to a message when its handler returns, raises, or its process dies.",
+        "The state of a message after its handler returns or raises, or its process dies.",
         "处理函数返回、抛出异常或进程终止时，消息会怎样。",
     )
     fails = say("a failure: counts an attempt", "失败：消耗一次尝试")
@@ -396,9 +396,9 @@ def handlers(say: Say) -> Drawing:
 
 
 def loss(say: Say) -> Drawing:
-    """What a fault can take, by setting."""
+    """Draw the losses of each fault, by setting."""
     title = say(
-        "What a killed worker, a killed server, a power failure and a fail-over can lose, by persistence setting.",
+        "The messages that a killed worker, a killed server, a power failure and a fail-over can lose, by setting.",
         "在各种持久化设置下，worker 被终止、服务器被终止、断电和故障切换分别可能丢失什么。",
     )
     nothing = ("leased", say("nothing", "不丢失"))

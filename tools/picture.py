@@ -50,7 +50,7 @@ _ZEROS: Final[dict[str, Any]] = {each.name: 0 for each in dataclasses.fields(Sta
 
 
 def main() -> None:
-    """Write the picture, or check that it is what would be written."""
+    """Write the picture, or check that it is up to date."""
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]  # the bars are not drawn for ASCII
     drawn = draw()
     if "--check" not in sys.argv:

@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def recorded(command: Sequence[str]) -> Iterator[Screen]:
-    """Run the command in a terminal, and yield what stands on its screen over time."""
+    """Run the command in a terminal, and yield the lines of its screen over time."""
     child, terminal = pty.fork()
     if child == 0:
         os.environ |= {"TERM": "xterm", "NO_COLOR": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def changelog_problems(version: str, changelog: str) -> Iterator[str]:
-    """Find a version without a section of its own, or a section that is empty."""
+    """Find a version without a section, or with an empty one."""
     section = re.search(rf"^## {re.escape(version)}\b[^\n]*\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
     if section is None:
         yield f"CHANGELOG.md has no section {version}"

@@ -70,7 +70,7 @@ def described(markdown: str) -> str:
 
 
 def without_anchor_list(markdown: str) -> str:
-    """Leave out the list of a page's own headings: the site has it beside the text."""
+    """Leave out the list of a page's own headings: the site shows it next to the text."""
     parts = re.split(r"(\n\s*\n)", markdown)
     return "".join(part for part in parts if not ANCHOR_LIST.match(part))
 

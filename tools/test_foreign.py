@@ -4,8 +4,8 @@ The tests come from the source distributions of the package index, into a direct
 version. Nothing of them is stored here. `--compare` runs them on the redis transport as well, and lists the tests that
 pass there and fail here. A test may fail only if `KNOWN` gives the reason.
 
-Most of these tests wait for a worker. So the tests of a suite are dealt to several processes, each with a server and a
-worker of its own. SUITE is `kombu-5.7`, `celery-5.6` and so on; without one, all of them run.
+Most of these tests wait for a worker. So the tests of a suite are dealt to several processes, each with its own
+server and worker. SUITE is `kombu-5.7`, `celery-5.6` and so on; without one, all of them run.
 """
 
 import argparse
@@ -100,7 +100,7 @@ def failover_connection():
 
 @dataclass
 class Outcome:
-    """What became of the tests of one suite on one transport."""
+    """The outcomes of one suite on one transport."""
 
     passed: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
@@ -197,7 +197,7 @@ class Suite:
             "BROKER": f"{prefix}{url}/5",
             "DEAD_BROKER": f"{prefix}redis://{host}:1/5",
             "TEST_BROKER": f"{prefix}{url}/5",
-            "TEST_BACKEND": f"{url}/0",  # the tests look into it there
+            "TEST_BACKEND": f"{url}/0",  # the tests read it there
             "REDIS_HOST": host,
             "REDIS_PORT": str(port),
             "C_FORCE_ROOT": "1",

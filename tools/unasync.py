@@ -1,6 +1,6 @@
 """Write the sync client, and its tests, from the async ones: `tools/unasync.py [--check]`.
 
-Word rules do most of it. Where the two sides differ, the async source says so:
+Word rules do most of it. Where the two sides differ, the async source marks it:
 
     # --- async only
     await asyncio.sleep(delay)
@@ -9,7 +9,7 @@ Word rules do most of it. Where the two sides differ, the async source says so:
     # --- end
 
 Either part may be left out. Keep such blocks below the imports, since import sorting would move
-the marks; imports that only one side uses are dropped from the sync file by themselves.
+the marks; imports that only one side uses are removed from the sync file automatically.
 `--check` writes nothing and fails on output that is stale, missing or orphaned, and on a rule
 that no longer matches anything.
 """
@@ -101,7 +101,7 @@ def main(*, check: bool) -> int:
         outputs = {path.relative_to(target_dir).as_posix() for path in target_dir.rglob("*.py")}
         orphans = sorted(outputs - names - HAND_WRITTEN)
         problems += [f"{target_dir.relative_to(ROOT)}/{name}: orphaned, it has no source" for name in orphans]
-    if sources:  # nothing can be said about rules before there is something to convert
+    if sources:  # without a source, no rule can match
         unused = (pattern.pattern for index, (pattern, _) in enumerate(RULES) if index not in used)
         problems += [f"tools/unasync.py: the rule {pattern} matches nothing, remove it" for pattern in unused]
     print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)

@@ -1,5 +1,6 @@
-"""How other queues are measured beside Duly: an environment and a process for each, one protocol for all.
+"""Measures other queues: a virtual environment and processes for each, and one protocol for all.
 
-Here, in the benchmark's process: `catalog`, `environments`, `parties`. There, in an environment where only the peer is
-installed: `party`, `recorder` and `adapters`, which import nothing else of this project but Duly's own adapter.
+`catalog`, `environments` and `parties` run in the benchmark's process. `party`, `recorder` and `adapters` run in an
+environment where only the peer is installed. Of this project, they import nothing but each other; only Duly's adapter
+imports Duly.
 """

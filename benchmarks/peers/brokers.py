@@ -1,6 +1,6 @@
 """The servers of all parties: private processes on loopback ports, empty at the start and gone at the end.
 
-None is a service of the system: each runs in a directory of its own and is ended with its whole session.
+None is a service of the system. Each runs in a separate directory, and is ended with its whole session.
 """
 
 import os
@@ -53,7 +53,7 @@ class Broker:
         return sum(int(_read(stat).split()[0] or 0) for stat in stats) / 1e9
 
     def memory(self) -> int:
-        """Bytes that Valkey says it uses; of another server, the memory that its processes occupy."""
+        """The bytes that Valkey reports as used; for another server, the memory of its processes."""
         if self.kind.startswith("valkey"):
             with redis.Redis(HOST, self.port) as client:
                 return int(client.info("memory")["used_memory"])

@@ -1,4 +1,4 @@
-"""The peers: what to install, the settings that made them drain fastest, and what they guarantee so."""
+"""The peers: their packages, the settings with which they drain fastest, and what these guarantee."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,28 +10,28 @@ AT_MOST_ONCE: Final = "at most once"
 
 @dataclass(frozen=True)
 class Peer:
-    """What to install, and how it is run."""
+    """The packages of a peer, and how it runs."""
 
     requirements: tuple[str, ...]
     """For pip. The first one is the peer itself."""
 
     guarantee: str = AT_LEAST_ONCE
-    """What a message is promised with these options."""
+    """The guarantee for a message with these options."""
 
     keeps: str = "in memory"
     """Where the server keeps messages, as it is run here."""
 
     settings: str = ""
-    """What differs from the defaults, in words."""
+    """The differences from the defaults, in words."""
 
     messages: int = 10_000
-    """In one drain: a second's worth or more."""
+    """Messages of one drain: a second's worth or more."""
 
     has_delays: bool = True
     """Whether a message can be sent for a later time."""
 
     has_companion: bool = False
-    """Whether delays need a process beside the worker."""
+    """Whether delays need another process besides the worker."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
     """For its adapter."""
@@ -121,7 +121,7 @@ PEERS: Final[Mapping[str, Peer]] = {
     "huey": Peer(
         ("huey", "redis", "hiredis"),
         guarantee=AT_MOST_ONCE,
-        settings="4 threads, looks for delays each second",
+        settings="4 threads, polls for delays each second",
         options={"workers": 4},
     ),
     "rabbitmq-quorum": Peer(
@@ -154,7 +154,7 @@ PEERS: Final[Mapping[str, Peer]] = {
     "beanstalkd": Peer(
         ("greenstalk",),
         keeps="in a log, synced every 50 ms",
-        settings="4 threads, a job at a time to each; delays in whole seconds",
+        settings="4 threads, one job each at a time; delays in whole seconds",
         options={"threads": 4, "ttr": 30},
         after_kill={"ttr": 5},
         broker="beanstalkd",

@@ -1,6 +1,6 @@
 """A virtual environment for each peer, made when it is first needed.
 
-They are below `.venvs` beside this file, or in $DULY_PEERS_HOME: <home>/<adapter>/bin/python.
+They are in `.venvs` next to this file, or in $DULY_PEERS_HOME: <home>/<adapter>/bin/python.
 """
 
 import json
@@ -19,7 +19,7 @@ _LIST: Final = (
     "print(json.dumps({**found, 'python': platform.python_version()}))"
 )
 _TOLD: Final = ("redis", "hiredis", "coredis", "uvloop", "taskiq-redis", "python")
-"""Whose versions are worth to be told beside the peer's own."""
+"""Packages whose versions are reported with that of the peer."""
 
 
 class NotInstalled(Exception):
@@ -27,18 +27,18 @@ class NotInstalled(Exception):
 
 
 def home() -> Path:
-    """Tell where the environments are."""
+    """Return the directory of the environments."""
     given = os.environ.get("DULY_PEERS_HOME")
     return Path(given).absolute() if given else Path(__file__).parent / ".venvs"
 
 
 def python_of(peer: str) -> str:
-    """Tell which interpreter runs a peer."""
+    """Return the interpreter of a peer."""
     return str(home() / adapter_of(peer) / "bin" / "python")
 
 
 def prepare(peer: str) -> dict[str, str]:
-    """Install a peer, if it is not, and return the versions of what matters."""
+    """Install a peer unless it is installed, and return the relevant versions."""
     requirements = PEERS[peer].requirements
     found = _versions(peer)
     if any(_name(requirement) not in found for requirement in requirements):

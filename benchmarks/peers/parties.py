@@ -1,4 +1,4 @@
-"""Those who take part in a contest, and their processes. Used by the questions about workers."""
+"""The parties of a contest, and their processes. The questions about workers use them."""
 
 import json
 import os
@@ -22,7 +22,7 @@ WARM_UPS: Final = 20
 
 
 class PartyFailed(Exception):
-    """A process of a party ended too early, or did not end. The message has its last words."""
+    """A process of a party ended too early, or did not end. The error has its last output."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class Hit:
 
 @dataclass(frozen=True)
 class Record:
-    """What a worker saw."""
+    """The handler starts of a worker, and its CPU time."""
 
     hits: list[Hit]
     cpu_us: float | None
-    """Processor time of the worker's process a message."""
+    """Processor time of the worker's process per message."""
 
     def rate(self) -> float:
-        """Messages a second, from the start of the first handler to the start of the last."""
+        """Messages per second, from the start of the first handler to the start of the last."""
         moments = [hit.moment for hit in self.hits]
         return (len(moments) - 1) / (max(moments) - min(moments))
 
@@ -66,7 +66,7 @@ class Party:
         return replace(self, options={**self.options, **options})
 
     def fill(self, messages: int, size: int = SIZE) -> float:
-        """Send messages, many in a call, and return how long it took."""
+        """Send messages, many per call, and return how long it took."""
         with self._process(role="fill", messages=messages, size=size) as process:
             return float(process.result(120)["seconds"])
 
@@ -82,7 +82,7 @@ class Party:
             yield process
 
     def drain(self, messages: int) -> Record:
-        """Have a worker handle what was sent before."""
+        """Let a worker handle the messages that were sent before."""
         with self.working(messages=messages) as worker:
             record = worker.record(120)
             time.sleep(0.3)  # for the last acks
@@ -125,7 +125,7 @@ class Party:
 
 
 class Process:
-    """One process of a party, in a session of its own."""
+    """One process of a party, in a separate session."""
 
     def __init__(self, party: Party, job: dict[str, Any], directory: Path) -> None:
         self.out = Path(job["out"])
@@ -148,7 +148,7 @@ class Process:
         self.pid = self._process.pid
 
     def record(self, timeout: float) -> Record:
-        """Wait for what a worker saw: each message that is expected, and once."""
+        """Wait for the record of a worker, and check that it has each expected message once."""
         found = self.result(timeout)
         hits = [Hit(*row) for row in found["hits"] if row[1] < WARM_UP]
         missing = self._messages - len({hit.number for hit in hits})
@@ -157,7 +157,7 @@ class Process:
         return Record(hits, found["cpu_us"])
 
     def result(self, timeout: float, beside: "Process | None" = None) -> dict[str, Any]:
-        """Wait for what the process writes. `beside` has to live meanwhile."""
+        """Wait for the output of the process. `beside` must stay alive during that time."""
         deadline = time.monotonic() + timeout
         while not self.out.exists():
             for process in (self, beside):
@@ -176,7 +176,7 @@ class Process:
         return self._process.poll() is not None
 
     def kill(self) -> None:
-        """End it, and whatever it has started, at once."""
+        """End the process, and all that it has started, at once."""
         if not self.has_ended:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -187,7 +187,7 @@ class Process:
         return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
     def last_words(self) -> str:
-        """Tell who it is, and what it said last."""
+        """Return the name of the process and its last output."""
         return f"{self._name}: {self._log.read_text(errors='replace').strip()[-1500:] or 'not a word'}"
 
 

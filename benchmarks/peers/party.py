@@ -30,7 +30,7 @@ async def _done(result: Any) -> None:
 
 
 async def fill(adapter: BaseAdapter, job: dict[str, Any]) -> None:
-    """Send messages for a drain, many in a call."""
+    """Send messages for a drain, many per call."""
     chunk = max(1, min(_CHUNK, _CHUNK_BYTES // job["size"]))
     for first in range(0, job["messages"], chunk):
         numbers = range(first, min(first + chunk, job["messages"]))
@@ -79,7 +79,7 @@ async def delay(adapter: BaseAdapter, job: dict[str, Any]) -> None:
 
 
 async def _warm_up(adapter: BaseAdapter, job: dict[str, Any]) -> None:
-    """Have the worker handle something, and wait until it has: then it is there, and soon idle."""
+    """Let the worker handle a message, and wait until it has: then it is running, and soon idle."""
     for number in range(job["warm_ups"]):
         await _done(adapter.send(text_of(WARM_UP + number, 0.0)))
         if number == 0:
@@ -124,7 +124,7 @@ def main(job: dict[str, Any]) -> None:
         adapter.work()
     else:
         asyncio.run(produce(adapter, job))
-    os._exit(0)  # without waiting for whatever the party still has open
+    os._exit(0)  # without waiting for connections that the party still has open
 
 
 if __name__ == "__main__":

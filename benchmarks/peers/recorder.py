@@ -1,4 +1,4 @@
-"""What the messages of a contest say, and when handlers saw them. Used in the processes of all parties."""
+"""The texts of the messages of a contest, and when handlers got them. The processes of all parties use it."""
 
 import json
 import os
@@ -18,7 +18,7 @@ WARM_UP: Final = 90_000_000
 """Numbers from here on are not counted."""
 
 _LOOK_EVERY: Final = 0.1
-"""Seconds. Each look takes the interpreter's lock away from the event loop for a moment."""
+"""Seconds between polls. Each poll takes the interpreter's lock from the event loop for a moment."""
 
 CLOCKS: Final[dict[str, Callable[[], float]]] = {"monotonic": time.monotonic, "wall": time.time}
 """On Linux both are the same in all processes; the server reads the wall clock."""
@@ -36,7 +36,7 @@ def read_text(text: str) -> tuple[int, float]:
 
 
 class Recorder:
-    """Notes when handlers start. The handler of every party calls `note`, and does nothing else."""
+    """Records when handlers start. The handler of every party calls `note`, and does nothing else."""
 
     def __init__(self, clock: str, out: str, expected: int) -> None:
         self._clock = CLOCKS[clock]
@@ -45,7 +45,7 @@ class Recorder:
         self._hits: list[tuple[float, str]] = []
 
     def note(self, text: str) -> None:
-        """Note that a handler starts."""
+        """Record that a handler starts."""
         self._hits.append((self._clock(), text[:_HEAD]))
 
     def watch(self) -> None:
@@ -65,7 +65,7 @@ class Recorder:
 
 
 class Journal:
-    """Writes each start and end of a handler down at once: what is written survives `kill -9`."""
+    """Writes each start and end of a handler to a file at once, so that it survives `kill -9`."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -76,7 +76,7 @@ class Journal:
 
 
 def write(out: Path, found: Any) -> None:
-    """Write JSON that is there completely or not at all."""
+    """Write a JSON file completely or not at all."""
     partial = out.with_suffix(".partial")
     partial.write_text(json.dumps(found))
     partial.rename(out)

@@ -1,4 +1,4 @@
-"""Writes marked figures into pages, and plots beside them."""
+"""Writes marked figures into pages, and plots into files."""
 
 import os
 import re
@@ -41,7 +41,7 @@ def written(results: Results) -> Iterator[tuple[Path, str]]:
 
 
 def stale(results: Results) -> list[Path]:
-    """List the files that differ from what the results say."""
+    """List the files that differ from the results."""
     return [path for path, text in written(results) if not path.exists() or path.read_text() != text]
 
 

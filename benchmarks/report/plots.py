@@ -118,7 +118,7 @@ def _svg(title: str, legend: str, height: int, parts: Sequence[str]) -> str:
 def _of_field(
     title: str, question: str, unit: str, *, higher_is_better: bool, only: Sequence[str] = ()
 ) -> Callable[[Results], str]:
-    """Draw what was found of the whole field, or `only` of some parties."""
+    """Draw a figure of the whole field, or of the parties in `only`."""
 
     def draw(results: Results) -> str:
         found = [each for each in results.of("field") if each.question == question]

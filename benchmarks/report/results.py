@@ -1,4 +1,4 @@
-"""Reads the kept results. A question that was never run to the end has none."""
+"""Reads the stored results. A question that was never run to the end has none."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,7 +50,7 @@ class Results:
         return {path.stem: parts_of(path.stem, self._directory) for path in sorted(self._directory.glob("*.json"))}
 
     def parts(self, suite: str) -> list[Part]:
-        """Return the parts of a suite, one for each question that was measured: when, on what, and beside whom."""
+        """Return the parts of a suite, one for each question: when, on which machine and with which peers it ran."""
         if suite not in self._suites:
             raise NotMeasured(suite)
         return list(self._suites[suite].values())

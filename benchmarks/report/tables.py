@@ -21,7 +21,7 @@ def missed(results: Results) -> str:
 
 
 def guarantees(results: Results) -> str:
-    """Name the settings and the guarantee of everyone who took part."""
+    """Name the settings and the guarantee of each party."""
     peers, rows = results.merged("field", "peers"), []
     for name, side in results.merged("field", "sides").items():
         versions = peers.get(name, {})

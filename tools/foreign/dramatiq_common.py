@@ -1,4 +1,4 @@
-"""What Dramatiq's own tests import. Their source distribution lacks this file. `tools/test_foreign.py` copies it."""
+"""A module that Dramatiq's own tests import. Their source distribution lacks it. `tools/test_foreign.py` copies it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

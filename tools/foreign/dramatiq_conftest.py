@@ -1,4 +1,4 @@
-"""The fixtures for Dramatiq's own tests, on Duly. `tools/test_foreign.py` puts this file beside the tests."""
+"""The fixtures for Dramatiq's own tests, on Duly. `tools/test_foreign.py` copies it to the tests."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""One module a party, named like its package. Its `Adapter` is made in producers and in workers alike."""
+"""One module per party, named like its package. Producers and workers both create its `Adapter`."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ HANDLING: Final = 0.005
 
 
 class BaseAdapter:
-    """What a contest asks of a queue. Methods that send may be coroutines or not.
+    """The methods that a contest calls. Methods that send may be coroutines.
 
     A handler calls `handle` or awaits `handle_async` with the text of each message, and does nothing else.
     """
@@ -28,7 +28,7 @@ class BaseAdapter:
         self.build()
 
     async def handle_async(self, text: str) -> None:
-        """Note that a handler starts."""
+        """Record that a handler starts."""
         self.handle(text)
 
     def _handle_slowly(self, text: str) -> None:
@@ -42,7 +42,7 @@ class BaseAdapter:
         self.journal.note("end", text)
 
     def build(self) -> None:
-        """Define the handler, and whatever both sides need."""
+        """Define the handler, and all that both sides need."""
         raise NotImplementedError
 
     async def open(self) -> None:
@@ -53,7 +53,7 @@ class BaseAdapter:
         raise NotImplementedError
 
     def send_many(self, texts: Sequence[str]) -> Any:
-        """Send many, in the way that is fastest."""
+        """Send many messages, in the fastest way."""
         return self._together([self.send(text) for text in texts])
 
     def send_at(self, text: str, due: float) -> Any:
@@ -61,15 +61,15 @@ class BaseAdapter:
         raise NotImplementedError
 
     def work(self) -> None:
-        """Be a worker, until killed."""
+        """Run a worker, until killed."""
         raise NotImplementedError
 
     def accompany(self) -> None:
-        """Be the process beside the worker that delays need, until killed."""
+        """Run the extra process that delays need, until killed."""
         raise NotImplementedError
 
     @staticmethod
     async def _together(sends: Sequence[Any]) -> None:
-        """Wait for all of them, where they are awaitable."""
+        """Await all results that are awaitable."""
         if sends and asyncio.iscoroutine(sends[0]):
             await asyncio.gather(*sends)

@@ -1,4 +1,4 @@
-"""arq. It asks the server every `poll_delay` seconds: 10 ms here, 500 by default, which drains 200 a second."""
+"""arq. It asks the server every `poll_delay` seconds: 10 ms here, 500 by default, which drains 200 jobs per second."""
 
 import asyncio
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""beanstalkd by greenstalk: threads, a job at a time to each, deleted after the work. Delays are whole seconds."""
+"""beanstalkd by greenstalk: threads with one job each, deleted after the work. Delays are whole seconds."""
 
 import math
 import threading

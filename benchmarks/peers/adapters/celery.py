@@ -1,4 +1,4 @@
-"""celery with late acks and threads. A worker holds delayed messages in its memory; a dead one's come after an hour."""
+"""celery with late acks and threads. A worker holds delayed messages in memory; if it dies, they return in an hour."""
 
 from datetime import UTC, datetime
 from typing import Any

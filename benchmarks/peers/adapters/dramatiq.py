@@ -1,4 +1,4 @@
-"""dramatiq: threads, and a message at a time to each."""
+"""dramatiq: threads, each with one message at a time."""
 
 import os
 import threading

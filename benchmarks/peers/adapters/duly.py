@@ -1,4 +1,4 @@
-"""Duly, under the rules of all. Options: `handler` async, sync or slow; `lease`; `queues`; `group`."""
+"""Duly, by the rules of all parties. Options: `handler` async, sync or slow; `lease`; `queues`; `group`."""
 
 from collections.abc import Sequence
 from typing import Any, Final

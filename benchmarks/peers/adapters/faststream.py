@@ -1,4 +1,4 @@
-"""faststream on Redis Streams. A second subscriber takes over what a dead worker held, if `min_idle_time` is given."""
+"""faststream on Redis Streams. With `min_idle_time`, a second subscriber takes over the messages of a dead worker."""
 
 import asyncio
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""redis-message-queue with a visibility timeout: at least once. Many loops, each with a message at a time."""
+"""redis-message-queue with a visibility timeout: at least once. Many loops, each with one message at a time."""
 
 import asyncio
 from typing import Any

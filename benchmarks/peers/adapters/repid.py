@@ -1,4 +1,4 @@
-"""repid: Redis Streams, entries in batches of 100. What a dead worker held is claimed only when asked for."""
+"""repid: Redis Streams, entries in batches of 100. Those of a dead worker are claimed only if an option asks for it."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""saq. At least once with retries above 1 only; it knows whole seconds, so that a message may come early."""
+"""saq. At least once only with retries above 1. It counts whole seconds, so a message may be early."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""streaq: streams, each job with keys of its own."""
+"""streaq: Redis Streams, and separate keys for each job."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""taskiq on Redis Streams, with orjson. Its delays need a scheduler process beside the worker: `accompany`."""
+"""taskiq on Redis Streams, with orjson. Its delays need a scheduler process next to the worker: `accompany`."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
