@@ -20,7 +20,7 @@ def confirmed(*calls: tuple[bytes, int, float]) -> Confirmed:
     """Confirm calls: stream, number and time of each."""
     found = Confirmed(KEYS, OLD)
     for name, number, now in calls:
-        found.add(CallStream(name, number), now)
+        found.add(CallStream(name, number), OLD, now)
     return found
 
 
@@ -76,6 +76,14 @@ def test_the_times_are_those_of_the_lost_calls_to_about_a_second() -> None:
     assert 12.0 <= result.oldest <= 13.1
 
 
+def test_a_call_that_another_server_confirms_during_a_comparison_is_not_lost() -> None:
+    """While a slot moves, the new server carries out calls before, and while, its records are read."""
+    found = confirmed((b"s", 3, 100))
+    found.add(CallStream(b"s", 4), NEW, 101)
+
+    assert found.lost({b"s": record(3)}, 101) is None
+
+
 def test_after_a_comparison_the_count_begins_again() -> None:
     found = confirmed((b"s", 3, 100))
     found.begin_again(NEW)
@@ -89,7 +97,7 @@ def test_the_ledger_lists_the_queues_of_one_server_that_were_used_last_first() -
     for name, by, now in (("a", OLD, 10.0), ("b", OLD, 90.0), ("c", NEW, 90.0), ("d", OLD, 95.0)):
         found = ledger.opened(QueueKeys("duly", name), by, now)
         assert found is not None
-        found.add(CallStream(b"s", 1), now)
+        found.add(CallStream(b"s", 1), by, now)
 
     assert [each.keys.name for each in ledger.of_server(OLD, 100.0)] == ["d", "b"]
 
@@ -99,7 +107,7 @@ def test_the_ledger_is_bounded_and_forgets_idle_queues() -> None:
     for number in range(1024):
         found = ledger.opened(QueueKeys("duly", f"q{number}"), OLD, 100.0)
         assert found is not None
-        found.add(CallStream(b"s", 1), 100.0)
+        found.add(CallStream(b"s", 1), OLD, 100.0)
 
     assert ledger.opened(KEYS, OLD, 101.0) is None
     assert ledger.opened(KEYS, OLD, 200.0) is not None

@@ -399,7 +399,7 @@ class AsyncLink:
         # While a slot moves, the records of its calls may still be on the other node.
         if confirmed and confirmed.by is not pool.incarnation and not isinstance(wire, AsyncAskingWire):
             await self.connections.rollbacks.compare(confirmed, pool, wire)
-        asked_at = time.monotonic()
+        asked_at, asked = time.monotonic(), pool.incarnation
         late_after = pool.claim_deadlines.late_after(asked_at) if call.is_dated else -1
         try:
             reply = await wire.ask(call.command(b"EVALSHA", script.sha, stream, late_after), timeout)
@@ -410,7 +410,7 @@ class AsyncLink:
         if call.is_dated:
             pool.claim_deadlines.note(reply[1], asked_at)
         if confirmed is not None:
-            confirmed.add(stream, time.monotonic())
+            confirmed.add(stream, asked, time.monotonic())
         return reply
 
     # --- async only
@@ -422,8 +422,8 @@ class AsyncLink:
     def note_confirmed(self, call: Call[Any], stream: CallStream, pool: AsyncPool) -> None:
         """Note that a server has confirmed a call that was not sent by this link."""
         confirmed = self.connections.rollbacks.of(call.keys, pool)
-        if confirmed is not None and confirmed.by is pool.incarnation:
-            confirmed.add(stream, time.monotonic())
+        if confirmed is not None:
+            confirmed.add(stream, pool.incarnation, time.monotonic())
 
     # --- end
     def _may_retry(self, error: ReplyError) -> bool:

@@ -59,8 +59,14 @@ class Confirmed:
         self._runs: dict[bytes, deque[Run]] = {}
         """By stream. Only the owner of a stream changes its runs."""
 
-    def add(self, stream: CallStream, now: float) -> None:
-        """Remember a call that the server has confirmed."""
+    def add(self, stream: CallStream, by: Incarnation, now: float) -> None:
+        """Remember a call that the server has confirmed.
+
+        Another server that confirms a call has not been compared yet. It may confirm one while a slot moves to it, and
+        after its records were read. Such a call would seem to be lost, so it is not remembered.
+        """
+        if by is not self.by:
+            return
         number = stream.sequence
         self.last_at = now
         runs = self._runs.get(stream.name)

@@ -379,7 +379,7 @@ class Link:
         # While a slot moves, the records of its calls may still be on the other node.
         if confirmed and confirmed.by is not pool.incarnation and not isinstance(wire, AskingWire):
             self.connections.rollbacks.compare(confirmed, pool, wire)
-        asked_at = time.monotonic()
+        asked_at, asked = time.monotonic(), pool.incarnation
         late_after = pool.claim_deadlines.late_after(asked_at) if call.is_dated else -1
         try:
             reply = wire.ask(call.command(b"EVALSHA", script.sha, stream, late_after), timeout)
@@ -390,7 +390,7 @@ class Link:
         if call.is_dated:
             pool.claim_deadlines.note(reply[1], asked_at)
         if confirmed is not None:
-            confirmed.add(stream, time.monotonic())
+            confirmed.add(stream, asked, time.monotonic())
         return reply
 
     def _may_retry(self, error: ReplyError) -> bool:
