@@ -2,6 +2,7 @@
 
 import shutil
 import ssl
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import pytest
 from duly._core.resp import MalformedReply
 from duly.errors import UsageError
 from tests.servers import LOOPBACK
+from tests.waiting import PATIENCE
 from tests.wire.certificates import Authority
 from tests.wire.driven import Driven, Driver
 from tests.wire.scripted import Peer, ScriptedServer, echo
@@ -188,11 +190,13 @@ def test_a_reply_that_is_cut_in_a_tls_connection_is_an_error(driver: Driver, aut
 
 
 def test_a_blocking_call_over_tls_is_polled(driver: Driver, authority: Authority) -> None:
+    may_wake = threading.Event()
+
     def block(peer: Peer) -> None:
         peer.command()
         peer.send(b"+OK\r\n")
         peer.command()
-        time.sleep(0.05)
+        may_wake.wait(PATIENCE)
         peer.send(b"+woken\r\n")
         peer.answer_all(echo)
 
@@ -200,6 +204,7 @@ def test_a_blocking_call_over_tls_is_polled(driver: Driver, authority: Authority
         wire = driver.opened({**server.options, "ssl_ca_certs": str(authority.file)}, kind="tls", name="duly:client")
         wire.begin("BLPOP", "key", 0)
         assert not wire.poll(0.001)
+        may_wake.set()
         assert wire.poll(20)
         assert wire.finish() == b"woken"
         assert wire.ask("ECHO", "mine") == b"mine"
