@@ -302,7 +302,7 @@ def test_the_kind_of_a_paused_queue_is_translated(english: str, chinese: str) ->
 @pytest.mark.parametrize(
     ("end", "chinese"), [("finished or dead", "完成或成为死信"), ("finished or removed", "完成或移除")]
 )
-def test_what_a_message_behind_its_key_waits_for_is_translated(end: str, chinese: str) -> None:
+def test_how_the_message_in_front_ends_is_translated(end: str, chinese: str) -> None:
     before = "message 1 of queue 'q' is behind message 2 of key 'k', which is due at 10:00"
     text = f"{before}: it is delivered after that one is {end}."
     assert CHINESE.sentence(text).endswith(f"后者{chinese}之后投递。")
