@@ -23,7 +23,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize(
-    ("page", "heading"), [("doctor.md", "## Checks"), ("zh/doctor.md", "## 检查哪些")], ids=["en", "zh"]
+    ("page", "heading"), [("doctor.md", "## Checks"), ("zh/doctor.md", "## 检查项")], ids=["en", "zh"]
 )
 def test_the_table_names_every_check_in_order(page: str, heading: str) -> None:
     table = (DOCS / page).read_text().partition(heading)[2].partition("\n## ")[0]
