@@ -14,6 +14,11 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
 from duly._async.asking import AsyncAsker, AsyncAskingWire
+
+# --- async only
+from duly._async.begun_call import AsyncBegunCall
+
+# --- end
 from duly._async.connections import AsyncConnections
 from duly._async.durability import Confirmation, confirmation_of
 from duly._async.ends import AsyncEnds, AsyncEndWatch
@@ -109,10 +114,28 @@ class AsyncLink:
         """
         return call.decode(await uninterrupted(self._carry(call, limit=patience)))
 
-    async def run_now(self, call: Call[T]) -> T:
-        """Like `run`, for callers that are never cancelled."""
-        return call.decode(await self._carry(call))
+    async def run_now(self, call: Call[T], stream: CallStream | None = None) -> T:
+        """Like `run`, for callers that are never cancelled.
 
+        `stream` has the number of a call that was sent before, and is repeated.
+        """
+        return call.decode(await self._carry(call, stream=stream))
+
+    # --- async only
+    def begin(self, call: Call[T]) -> AsyncBegunCall[T] | None:
+        """Write a call at once. None: no connection is free, or there is something to check before the call."""
+        connections = self.connections
+        connections.rebind_loop()
+        pool = connections.only_pool
+        if pool is None or connections.is_closed or pool.outage.is_on or outages.unanswered:
+            return None
+        confirmed = connections.rollbacks.of(call.keys, pool)
+        if confirmed is not None and confirmed.by is not pool.incarnation:
+            return None
+        wire = pool.take_beyond_permits()
+        return None if wire is None else AsyncBegunCall(connections, pool, wire, call, confirmed)
+
+    # --- end
     # --- sync only
     # | def run_whole(self, call: Call[T], if_interrupted: Callable[[T], object]) -> T:
     # |     """Like `run_now`. If a signal handler raises during the call, `if_interrupted` still gets the reply.
@@ -310,13 +333,16 @@ class AsyncLink:
         self.connections.close_from_outside()
 
     # --- end
-    async def _carry(self, call: Call[Any], *, gives_up: bool = True, limit: float | None = None) -> Any:
+    async def _carry(
+        self, call: Call[Any], *, gives_up: bool = True, limit: float | None = None, stream: CallStream | None = None
+    ) -> Any:
         return await self._with_retry(
             call.keys,
             call.title,
             lambda pool, wire, stream: self._ask(pool, wire, stream, call),
             gives_up=gives_up,
             limit=limit,
+            stream=stream,
         )
 
     async def _with_retry(

@@ -69,7 +69,12 @@ class AsyncMemoryLink:
         # | return self._carrier.run(call)
         # --- end
 
-    async def run_now(self, call: Call[T]) -> T:
+    # --- async only
+    def begin(self, call: Call[T]) -> None:
+        """Leave all calls to `run_now`."""
+
+    # --- end
+    async def run_now(self, call: Call[T], stream: object = None) -> T:  # noqa: ARG002 - nothing is repeated
         """Run a call."""
         return await self.run(call)
 

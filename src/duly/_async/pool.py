@@ -100,6 +100,12 @@ class AsyncPool:
                 break
         return wire
 
+    # --- async only
+    def take_beyond_permits(self) -> AsyncWire | None:
+        """Take a connected wire for a call that has no permit. None: there is none, or too many are in use."""
+        return self.take() if len(self._used) < _MAX_CALLS_AT_ONCE else None
+
+    # --- end
     def give(self, wire: AsyncWire) -> None:
         """Put a wire back. One that was closed is dropped."""
         self._keep(wire, self._free)

@@ -57,7 +57,7 @@ async def nothing_in_background() -> None:
         await asyncio.wait(others, timeout=LEAVING_TIMEOUT)
 
 
-def in_background(work: Awaitable[object]) -> asyncio.Future[object]:
+def in_background(work: Awaitable[T]) -> asyncio.Future[T]:
     """Run something to its end without waiting for it."""
     task = asyncio.ensure_future(work)
     _background.add(task)

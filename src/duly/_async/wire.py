@@ -154,6 +154,10 @@ class AsyncWire(asyncio.Protocol):
         before, reply = self._send(packed(first) + packed(second), timeout, 2)
         return [await before, await reply]
 
+    def send(self, command: Sequence[Arg], timeout: float = REPLY_TIMEOUT) -> asyncio.Future[Any]:
+        """Send a command in this turn of the event loop. The future ends with its reply."""
+        return self._send(packed(command), timeout)[0]
+
     async def begin(self, command: Sequence[Arg]) -> asyncio.Future[Any]:
         """Send a command with a slow reply. The future ends when the reply is there, and `finish` returns it."""
         (self._begun,) = self._send(packed(command), None)

@@ -105,9 +105,12 @@ class Link:
         """
         return call.decode(uninterrupted(self._carry(call, limit=patience)))
 
-    def run_now(self, call: Call[T]) -> T:
-        """Like `run`, for callers that are never cancelled."""
-        return call.decode(self._carry(call))
+    def run_now(self, call: Call[T], stream: CallStream | None = None) -> T:
+        """Like `run`, for callers that are never cancelled.
+
+        `stream` has the number of a call that was sent before, and is repeated.
+        """
+        return call.decode(self._carry(call, stream=stream))
 
     def run_whole(self, call: Call[T], if_interrupted: Callable[[T], object]) -> T:
         """Like `run_now`. If a signal handler raises during the call, `if_interrupted` still gets the reply.
@@ -294,13 +297,16 @@ class Link:
                 self.waiter.leave_all()
         self.connections.close()
 
-    def _carry(self, call: Call[Any], *, gives_up: bool = True, limit: float | None = None) -> Any:
+    def _carry(
+        self, call: Call[Any], *, gives_up: bool = True, limit: float | None = None, stream: CallStream | None = None
+    ) -> Any:
         return self._with_retry(
             call.keys,
             call.title,
             lambda pool, wire, stream: self._ask(pool, wire, stream, call),
             gives_up=gives_up,
             limit=limit,
+            stream=stream,
         )
 
     def _with_retry(

@@ -1,0 +1,56 @@
+"""A call that is written in the turn of its caller, on a connection that is free. A callback gets its reply.
+
+A task would begin in the next turn of the event loop, so that the server got the call later. After a failure, a task
+repeats the call with its number (I6).
+"""
+
+import asyncio
+import time
+from typing import Any, Final, Generic, TypeVar
+
+from duly._async.connections import AsyncConnections
+from duly._async.pool import AsyncPool
+from duly._async.wire import UNREACHABLE, AsyncWire
+from duly._core.call import Call, CallStream
+from duly._core.rollback import Confirmed
+
+T = TypeVar("T")
+
+
+class AsyncBegunCall(Generic[T]):
+    """A call without a permit: it opens no connection."""
+
+    __slots__ = ("_confirmed", "_connections", "_pool", "_wire", "call", "reading", "stream")
+
+    def __init__(
+        self,
+        connections: AsyncConnections,
+        pool: AsyncPool,
+        wire: AsyncWire,
+        call: Call[T],
+        confirmed: Confirmed | None,
+    ) -> None:
+        """Write the call on a wire of the pool. `confirmed`: the confirmed calls of its queue."""
+        self.call: Final = call
+        self.stream: Final[CallStream] = connections.take_stream()
+        self.reading: Final[asyncio.Future[Any]] = wire.send(call.command(b"EVALSHA", call.script.sha, self.stream))
+        """Ends with the reply."""
+        self._connections = connections
+        self._pool = pool
+        self._wire = wire
+        self._confirmed = confirmed
+
+    def result(self) -> T:
+        """Return the decoded reply, once. Raises OSError or ReplyError if the call is to be repeated."""
+        try:
+            reply = self.reading.result()
+        except UNREACHABLE as error:  # which closes a wire
+            self._connections.router.doubt(self._pool, error)
+            self._pool.may_be_restarted = True
+            raise
+        finally:
+            self._pool.give(self._wire)
+        if self._confirmed is not None:
+            self._confirmed.add(self.stream, time.monotonic())
+        self._connections.give_stream(self.stream)
+        return self.call.decode(reply)
