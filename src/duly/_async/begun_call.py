@@ -20,7 +20,7 @@ T = TypeVar("T")
 class AsyncBegunCall(Generic[T]):
     """A call without a permit: it opens no connection."""
 
-    __slots__ = ("_confirmed", "_connections", "_pool", "_wire", "call", "reading", "stream")
+    __slots__ = ("_asked", "_confirmed", "_connections", "_pool", "_wire", "call", "reading", "stream")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class AsyncBegunCall(Generic[T]):
         self._pool = pool
         self._wire = wire
         self._confirmed = confirmed
+        self._asked = pool.incarnation
 
     def result(self) -> T:
         """Return the decoded reply, once. Raises OSError or ReplyError if the call is to be repeated."""
@@ -51,6 +52,6 @@ class AsyncBegunCall(Generic[T]):
         finally:
             self._pool.give(self._wire)
         if self._confirmed is not None:
-            self._confirmed.add(self.stream, time.monotonic())
+            self._confirmed.add(self.stream, self._asked, time.monotonic())
         self._connections.give_stream(self.stream)
         return self.call.decode(reply)
