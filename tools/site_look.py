@@ -19,7 +19,9 @@ BOOSTED: Final = {
     "dead-letters.md": 3.0,
     "deployment.md": 2.0,
     "faq.md": 2.0,
-    "troubleshooting.md": 3.0,
+    "troubleshooting.md": 2.0,
+    "celery.md": 3.0,
+    "migration/celery.md": 3.0,
     "glossary.md": 2.0,
 }
 HOMES: Final = ("index.md", "zh/index.md")

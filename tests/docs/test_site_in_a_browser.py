@@ -84,6 +84,14 @@ class Quiet(SimpleHTTPRequestHandler):
     [
         ("lease", {"receiving.html", "faq.html", "workers.html", "guide.html", "tutorial.html"}),
         ("retry", {"retries.html", "workers.html", "guide.html", "tutorial.html"}),
+        ("celery", {"celery.html"}),
+        ("heartbeat", {"workers.html"}),
+        ("docker", {"deployment.html"}),
+        ("idempotent", {"workers.html", "exactly-once.html"}),
+        ("visibility timeout", {"receiving.html", "workers.html", "glossary.html"}),
+        ("dead letter queue", {"dead-letters.html"}),
+        ("rate limit", {"limits.html"}),
+        ("backoff", {"retries.html"}),
         ("cancel a delayed message", {"tutorial.html", "sending.html", "guide.html", "faq.html", "inspecting.html"}),
     ],
 )
