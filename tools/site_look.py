@@ -67,7 +67,8 @@ def described(markdown: str) -> str:
             continue
         plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
         plain = re.sub(r"[*`_]", "", " ".join(plain.split()))
-        return plain if len(plain) <= LONGEST else plain[:LONGEST].rsplit(" ", 1)[0].rstrip(",;:") + " …"
+        # Chinese text has few spaces: any mark between two words will do
+        return plain if len(plain) <= LONGEST else re.sub(r"\W+\w*\Z", "", plain[:LONGEST]) + " …"
     return ""
 
 

@@ -262,6 +262,7 @@ def test_a_description_is_the_first_text_of_a_page() -> None:
 
     assert described(page) == "Messages with key= are in order."
     assert described("# A\n\n" + "word " * 100).endswith("word …")
+    assert described("# A\n\n" + "消息按顺序投递。" * 100).endswith("投递。消息按顺序投递 …")
     assert without_anchor_list(page).count("(#") == 0
     assert "Messages with" in without_anchor_list(page)
 
