@@ -342,8 +342,8 @@ class Inbox(ABC, Generic[BodyT]):
     def stats(self, *, history: str | Seconds | None = None) -> Stats:
         """Return the number of messages in each state, and the counters, as one atomic snapshot.
 
-        `history` adds what happened: `"1h"` has a point per minute. The points of up to a day, `"24h"`, are ten minutes
-        long, and those of up to a week, `"7d"`, an hour.
+        `history` adds the numbers over time: `"1h"` has a point per minute. The points of up to a day, `"24h"`, are ten
+        minutes long, and those of up to a week, `"7d"`, an hour.
         """
         return self._stats_for("stats", None if history is None else checked_span(history))
 
@@ -354,8 +354,8 @@ class Inbox(ABC, Generic[BodyT]):
     def forecast(self, ahead: str | Seconds = 86400) -> Buckets:
         """Return how many messages become due in each interval of the next `ahead` seconds, the next interval first.
 
-        There are at most 61 intervals, of equal length except the first and the last. Messages that are due already are
-        not in it, nor are future runs of schedules. Raises UsageError for less than a second or more than ten years.
+        There are at most 61 intervals, of equal length except the first and the last. Messages that are due already and
+        future runs of schedules are not included. Raises UsageError for less than a second or more than ten years.
         """
         return self._link.run(ops.forecast(self._keys, checked_ahead(ahead)))
 

@@ -90,7 +90,7 @@ class Queue(Inbox[BodyT]):
             headers: Texts that go with the message.
             retry: The retry policy of this message. None: that of the consumer's queue.
             id: Your own id. A message with an id that is still in the queue is not stored again.
-            repeat: Deliver the message again and again, after each ack.
+            repeat: A rule by which the message is delivered again after each ack.
             spread: Make the message due at a random moment within this many seconds after its time.
             durable: Wait until the server has confirmed the write: "fsync", "replica", or a number of replicas. The id
                 has the confirmed level in its `durable`.

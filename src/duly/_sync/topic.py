@@ -108,7 +108,7 @@ class Topic(Generic[BodyT]):
         Args:
             body: The body, or a `Send` with its own options.
             delay: Seconds until the entry is added to the stream.
-            at: The time of that instead: an aware datetime, or seconds since the epoch.
+            at: The time at which it is added, instead of `delay`: an aware datetime, or seconds since the epoch.
             key: Each group receives entries with the same key one at a time, in order.
             headers: Texts that go with the entry.
             dedup: A second entry with this value is not added, for `dedup_for` seconds.
