@@ -282,11 +282,23 @@ class Stats:
     """Handlers of workers since then: seconds from the start of the handler to its end."""
     history: tuple[HistoryPoint, ...] = ()
     """One point per minute, the oldest first, if `stats` was asked for it."""
+    dead_why_bytes: int | None = None
+    """Stored bytes of the errors and timelines of dead letters. None: unknown, until an audit with `repair`. An earlier
+    version of Duly has changed the dead letters, and there are more than 1,000.
+    """
+    done_why_bytes: int | None = None
+    """Stored bytes of the results and timelines of finished messages. None: unknown, as above."""
 
     @property
     def live(self) -> int:
         """The number of live messages: ready, delayed, leased and parked."""
         return self.ready + self.delayed + self.leased + self.parked
+
+    @property
+    def stored_bytes(self) -> int:
+        """The stored bytes of all messages, with errors, timelines and results of dead and finished ones if known."""
+        rows = (self.dead_why_bytes or 0) + (self.done_why_bytes or 0)
+        return self.bytes + self.dead_bytes + self.done_bytes + rows
 
 
 @dataclass(frozen=True)

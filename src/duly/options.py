@@ -360,7 +360,8 @@ class Keep:
 
     - `count`: The largest number of messages; None: any number.
     - `age`: The longest time, in seconds; None: forever.
-    - `bytes`: The largest number of bytes of stored messages; None: any number.
+    - `bytes`: The largest number of bytes of stored messages, with their errors, timelines and results; None: any
+      number.
     """
 
     count: int | None = None

@@ -198,6 +198,8 @@ _NO_COUNTERS = frozenset(
         "swept",
         "sweeping",
         "point",
+        "dead_why",
+        "done_why",
     }
 )
 _SETS = ("leased", "expires", "dead", "done", "dedup_ends", "slots")

@@ -3,14 +3,15 @@
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from duly._core import ops
 from duly.message import Stats
 from duly.options import Keep
-from tests.lua.harness import Queue, settles_of
+from tests.lua.harness import Queue, State, settles_of
 
-LIVE, DEAD, DONE = 2000, 900, 700
+LIVE, DEAD, DONE = 2000, 1200, 1000
 
 
 def stats_of(queue: Queue) -> Stats:
@@ -19,14 +20,27 @@ def stats_of(queue: Queue) -> Stats:
 
 
 def check_budgets(queue: Queue) -> None:
-    """Compare each counter with the stored records, and with its budget."""
+    """Compare each number with the stored records and rows, and with its budget."""
     state, stats = queue.dump(), stats_of(queue)
     live = set(state.msgs) - set(state.dead) - set(state.done)
     sizes = [sum(len(state.msgs[id_]) for id_ in ids) for ids in (live, state.dead, state.done)]
     assert sizes == [stats.bytes, stats.dead_bytes, stats.done_bytes]
+    rows = rows_of(queue, state)
+    assert rows == [stats.dead_why_bytes, stats.done_why_bytes] == counted_rows(state)
     assert sizes[0] <= LIVE
-    assert sizes[1] <= DEAD
-    assert sizes[2] <= DONE
+    assert sizes[1] + rows[0] <= DEAD
+    assert sizes[2] + rows[1] <= DONE
+
+
+def rows_of(queue: Queue, state: State) -> list[int]:
+    """Return the bytes of the rows of `why` of dead and of done messages."""
+    why = queue.keys.key("why")
+    return [sum(queue.wire.run("HSTRLEN", why, id_) for id_ in ids) for ids in (state.dead, state.done)]
+
+
+def counted_rows(state: State) -> list[int]:
+    """Return the bytes that the scripts have counted."""
+    return [int(state.meta.get(field, "0").split()[0]) for field in ("dead_why", "done_why")]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -93,3 +107,88 @@ def test_a_full_budget_of_dead_letters_refuses_no_send(make_queue: Any) -> None:
     queue.bury("a")
     assert len(queue.send("b")) == 1
     assert stats_of(queue).trimmed == 1
+
+
+ROW = msgspec.msgpack.encode(["." * 4000, 0, 0, 0, 0, [], 1, [], 0, "", 0])
+"""A row of a dead letter with a large error."""
+
+
+def add_uncounted(queue: Queue, *ids: str) -> None:
+    """Store dead letters as a version does that does not count rows."""
+    for number, id_ in enumerate(ids):
+        record = queue.outgoing(id_).part
+        keys = [queue.keys.key(name) for name in ("dead", "why", "msgs", "meta")]
+        queue.wire.run("ZADD", keys[0], number, id_)
+        queue.wire.run("HSET", keys[1], id_, ROW)
+        queue.wire.run("HSET", keys[2], id_, b"." * 16 + record)
+        queue.wire.run("HINCRBY", keys[3], "buried", 1)
+        queue.wire.run("HINCRBY", keys[3], "dead_bytes", 16 + len(record))
+
+
+def remove_uncounted(queue: Queue, id_: str) -> None:
+    """Cancel a dead letter as a version does that does not count rows."""
+    size = queue.wire.run("HSTRLEN", queue.keys.key("msgs"), id_)
+    queue.wire.run("ZREM", queue.keys.key("dead"), id_)
+    queue.wire.run("HDEL", queue.keys.key("why"), id_)
+    queue.wire.run("HDEL", queue.keys.key("msgs"), id_)
+    queue.wire.run("HINCRBY", queue.keys.key("meta"), "dead_bytes", -size)
+
+
+def test_rows_that_another_version_removed_trim_no_dead_letter(make_queue: Any) -> None:
+    """new-11."""
+    queue: Queue = make_queue(dead=Keep(bytes=4000))
+    queue.bury("oldest")
+    for number in range(8):
+        (held,) = queue.hold(f"large {number}")
+        queue.call(ops.reject(queue.keys, queue.options, [(held, "." * 1500, "", "")]))
+        remove_uncounted(queue, f"large {number}")
+    queue.bury("last")
+    state, stats = queue.dump(), stats_of(queue)
+    assert (list(state.dead), stats.trimmed) == (["oldest", "last"], 0)
+    assert stats.dead_why_bytes == sum(rows_of(queue, state)) == counted_rows(state)[0]
+
+
+def test_rows_that_another_version_added_are_in_the_budget(make_queue: Any) -> None:
+    queue: Queue = make_queue(dead=Keep(bytes=9000))
+    queue.bury("first")
+    add_uncounted(queue, *(f"large {number}" for number in range(5)))
+    queue.bury("last")
+    state, stats = queue.dump(), stats_of(queue)
+    assert stats.dead_bytes + sum(rows_of(queue, state)) <= 9000
+    assert {"last", "first"} <= set(state.dead)
+    assert stats.trimmed == 3
+
+
+def test_the_bytes_of_too_many_rows_are_unknown_and_trim_nothing(make_queue: Any) -> None:
+    queue: Queue = make_queue(dead=Keep(bytes=100_000))
+    add_uncounted(queue, *(f"large {number}" for number in range(1001)))
+    queue.bury("last")
+    stats = stats_of(queue)
+    assert (stats.dead, stats.trimmed, stats.dead_why_bytes) == (1002, 0, None)
+    queue.call(ops.purge(queue.keys, "dead", 2))
+    assert stats_of(queue).dead_why_bytes == sum(rows_of(queue, queue.dump()))
+    queue.bury("counted")
+    assert stats_of(queue).trimmed == 101  # the most that one call trims
+
+
+def test_a_correction_sets_the_bytes_of_rows_only_in_the_state_that_was_read(make_queue: Any) -> None:
+    queue: Queue = make_queue()
+    add_uncounted(queue, *(f"large {number}" for number in range(1001)))
+    (real, _) = rows_of(queue, queue.dump())
+    assert queue.call(ops.correct(queue.keys, {"dead_why": f"{real} 1000 1001 0"})) == 0
+    assert stats_of(queue).dead_why_bytes is None
+    assert queue.call(ops.correct(queue.keys, {"dead_why": f"{real} 1001 1001 0"})) == 1
+    assert stats_of(queue).dead_why_bytes == real
+    queue.bury("one more")
+    (real, _) = rows_of(queue, queue.dump())
+    assert stats_of(queue).dead_why_bytes == real
+    queue.call(ops.correct(queue.keys, {"sent": 0}, 1))
+    assert stats_of(queue).dead_why_bytes == real
+
+
+def test_a_row_of_another_type_leaves_its_bytes_unknown(make_queue: Any) -> None:
+    queue: Queue = make_queue()
+    queue.bury("a")
+    queue.wire.run("HDEL", queue.keys.key("meta"), "dead_why")
+    queue.wire.run("SET", queue.keys.key("why"), "x")
+    assert stats_of(queue).dead_why_bytes is None

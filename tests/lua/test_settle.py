@@ -43,7 +43,7 @@ def test_ack_with_keep_moves_to_done_within_its_bounds(queue: Queue) -> None:
     [
         (Keep(age=5), ["new"]),
         (Keep(age=60), ["old", "new"]),
-        (Keep(bytes=30), ["new"]),
+        (Keep(bytes=100), ["new"]),
         (Keep(count=0), []),
     ],
     ids=str,

@@ -76,7 +76,7 @@ def test_many_past_their_ttl_go_in_steps(queue: Queue, clock: ServerClock, count
         (Keep(age=15), ["d2"]),
         (Keep(age=1000), ["d0", "d1", "d2"]),
         (Keep(count=0), []),
-        (Keep(bytes=60), ["d1", "d2"]),
+        (Keep(bytes=180), ["d1", "d2"]),
         (Keep(count=None, age=None, bytes=None), ["d0", "d1", "d2"]),
     ],
     ids=str,

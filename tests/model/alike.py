@@ -11,7 +11,7 @@ from duly.memory.state import QueueState
 from tests.lua.harness import State
 
 Stored = dict[str, Any]
-_OF_SCRIPTS = frozenset({"priorities", "lateness", "large"})
+_OF_SCRIPTS = frozenset({"priorities", "lateness", "large", "dead_why", "done_why"})
 """Fields of `meta` that save scripts a read, or that `stats` shows. So do those that begin with `before_`."""
 
 

@@ -309,6 +309,17 @@ class CheckedQueue(RuleBasedStateMachine):
             ]
             counted = [self.stats.bytes, self.stats.dead_bytes, self.stats.done_bytes]
             check(sizes == counted, "I1 bytes", sizes, counted)
+        self._check_bytes_of_rows()
+
+    def _check_bytes_of_rows(self) -> None:
+        """Check that each script has counted the rows that it changed: `stats` would count them again."""
+        state, stats = self.state, self.stats
+        for field, ids, grows, counted in (
+            ("dead_why", state.dead, "buried", stats.dead_why_bytes),
+            ("done_why", state.done, "done_trimmed", stats.done_why_bytes),
+        ):
+            right = f"{counted} {len(ids)} {state.stats.get(grows, 0)} {state.stats.get('repairs', 0)}"
+            check(not ids or state.meta.get(field) == right, "I1 bytes of rows", field, state.meta.get(field), right)
 
     @invariant()
     def check_i2_one_place(self) -> None:

@@ -200,6 +200,18 @@ MUTANTS = [
         id="tidy does not count the bytes that it frees",
     ),
     pytest.param(
+        "cancel",
+        "add_row_bytes(keys, place, 0 - redis.call('HSTRLEN', keys.why, id))",
+        "",
+        id="cancel does not count the row of a dead letter that it removes",
+    ),
+    pytest.param(
+        "finish",
+        "add_row_bytes(keys, 'done', row)",
+        "add_row_bytes(keys, 'done', row + 1)",
+        id="finish counts more bytes of a row than it stores",
+    ),
+    pytest.param(
         "tidy",
         "take_wake_token_if_empty(keys.wake, keys.msgs, keys.meta)",
         "",

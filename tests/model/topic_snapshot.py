@@ -190,8 +190,9 @@ class Looker:
 
 
 def _counted(snapshot: topic_ops.TopicOverview) -> topic_ops.TopicOverview:
-    """Leave out the numbers by which scripts choose how many entries to read."""
-    fields = {name: value for name, value in snapshot.fields.items() if name not in ("large", "largest")}
+    """Leave out the numbers by which scripts choose how many entries to read, and the bytes of rows."""
+    left_out = ("large", "largest", "dead_why", "done_why")
+    fields = {name: value for name, value in snapshot.fields.items() if name not in left_out}
     return snapshot._replace(fields=fields)
 
 

@@ -95,6 +95,32 @@ def budgets(pair: Pair, a: Peer, b: Peer, name: str) -> None:
     assert stats["done_trimmed"] + stats["done"] == 4
 
 
+def budgets_of_rows(pair: Pair, a: Peer, b: Peer, name: str) -> None:
+    """A budget includes reasons, errors and results, but none that the other version has removed."""
+    pair.open("keeping queue", name)
+    bounded = f"app.queue({name!r}, dead=duly.Keep(bytes=6000), done=duly.Keep(bytes=6000))"
+    end = "one.ack(result='.' * 1500), other_one.reject('.' * 1500)"
+
+    def end_two(peer: Peer) -> None:
+        peer.run(f"{bounded}.send_many(range(2))")
+        peer.run(f"[({end}) for one, other_one in [{bounded}.receive(limit=2, wait=0)]]")
+
+    for _ in range(2):
+        end_two(a)
+    for _ in range(6):
+        b.run("[box.cancel(id) for id in [message.id for message in box.find_dead()][:1]]")
+        b.run("box.purge('done')")
+        end_two(a)
+    stats = pair.agree()["stats"]
+    assert (stats["trimmed"], stats["dead"], stats["done"]) == (0, 2, 1)
+    for peer in (a, b, a, b, pair.new):
+        end_two(peer)
+    stats = pair.new.run("look()")["stats"]
+    for place in ("dead", "done"):
+        assert 4000 < stats[f"{place}_bytes"] + stats[f"{place}_why_bytes"] <= 6000
+        assert stats[place] >= 3
+
+
 def forecasts(pair: Pair, a: Peer, b: Peer, name: str) -> None:
     pair.open("queue", name)
     a.run("box.send_many([duly.Send(n, delay=600) for n in range(3)])")
@@ -563,6 +589,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     expiry,
     trimmed_letters,
     budgets,
+    budgets_of_rows,
     forecasts,
     lanes,
     policies_of_messages,

@@ -118,6 +118,9 @@ async def test_the_metrics_of_a_queue_equal_its_stats(app: AsyncDuly) -> None:
         assert samples("duly_messages", queue="orders", state=state) == getattr(before, state), state
     for state, name in {"live": "bytes", "dead": "dead_bytes", "done": "done_bytes"}.items():
         assert samples("duly_stored_bytes", queue="orders", state=state) == getattr(before, name), state
+    assert before.dead_why_bytes
+    for state, name in {"dead": "dead_why_bytes", "done": "done_why_bytes"}.items():
+        assert samples("duly_stored_why_bytes", queue="orders", state=state) == getattr(before, name), state
     for name in definitions._COUNTER_HELP:
         assert samples(f"duly_{name}_total", queue="orders") == getattr(before, name), name
     assert (before.ready, before.dead, before.duplicates, before.bytes > 0) == (2, 1, 1, True)

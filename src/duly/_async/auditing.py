@@ -3,11 +3,13 @@
 Each step checks its ids atomically, so an audit can run while the queue is in use.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from duly._core import faults, ops, views
 from duly._core.keys import QueueKeys
+from duly._core.replies import AUDITED_BYTES
 from duly._core.views import Accounts
 from duly.message import Audit, AuditFault
 
@@ -24,13 +26,17 @@ round finds no fault, or until this limit, if other programs cause damage all th
 """
 
 
+_ROWS: Final = {"dead_why_bytes": "dead_why", "done_why_bytes": "done_why"}
+"""The fields of `meta` with the bytes of rows."""
+
+
 class Round(NamedTuple):
     """The findings of one pass over all keys."""
 
     faults: list[AuditFault]
     accounts: Accounts
-    sizes: tuple[int, int, int] | None
-    """Bytes of live, dead and done messages. None: the queue changed during the round, so they are not comparable."""
+    sizes: Mapping[str, int]
+    """The stored bytes by the number that counts them. Bytes that may have changed during the round are missing."""
 
 
 class AsyncAuditor:
@@ -73,15 +79,15 @@ class AsyncAuditor:
         """Check all keys and read the counters."""
         before = await self._link.run(ops.accounts(self._keys))
         found: list[AuditFault] = []
-        sizes = [0, 0, 0]
+        sizes = Counter(dict.fromkeys(AUDITED_BYTES, 0))
         for source in self._sources:
-            found += await self._walk(source, sizes if source == "msgs" else None)
+            found += await self._walk(source, sizes)
         after = await self._link.run(ops.accounts(self._keys))
-        is_quiet = not found and _movements(before) == _movements(after)
-        return Round(found, after, (sizes[0], sizes[1], sizes[2]) if is_quiet else None)
+        comparable = [name for name in sizes if not found and _movements(name, before) == _movements(name, after)]
+        return Round(found, after, {name: sizes[name] for name in comparable})
 
-    async def _walk(self, source: str, sizes: list[int] | None = None) -> list[AuditFault]:
-        """Check one key, and add the bytes of its messages to `sizes`."""
+    async def _walk(self, source: str, sizes: Counter[str] | None = None) -> list[AuditFault]:
+        """Check one key, and add the bytes that it stores to `sizes`."""
         cursor = "0"
         found: list[AuditFault] = []
         while True:
@@ -89,7 +95,7 @@ class AsyncAuditor:
             found += step.faults
             self._checked += step.checked
             if sizes is not None:
-                sizes[:] = [have + more for have, more in zip(sizes, step.sizes, strict=True)]
+                sizes.update(step.sizes)
             if self._on_progress is not None:
                 self._on_progress(self._checked)
             cursor = step.cursor
@@ -98,7 +104,7 @@ class AsyncAuditor:
 
     async def _correct(self, last: Round) -> bool:
         """Correct the counters. False: another repair has changed them since they were read."""
-        corrections = {name: real - stored for name, (stored, real) in _wrong_sizes(last).items()}
+        corrections = _corrections(last)
         if difference := self._audit([], last.accounts).difference:
             corrections["corrected"] = -difference
         if not corrections:
@@ -106,16 +112,19 @@ class AsyncAuditor:
         return await self._link.run(ops.correct(self._keys, corrections, last.accounts.repairs))
 
 
-def _explained(wrong: dict[str, tuple[int, int]]) -> list[AuditFault]:
+def _explained(wrong: dict[str, tuple[int | None, int]]) -> list[AuditFault]:
     return [
         faults.explained(name, faults.WRONG_BYTES, f"it counts {counted:,}, and {real:,} are stored")
         for name, (counted, real) in wrong.items()
+        if counted is not None
     ]
 
 
-def _movements(accounts: Accounts) -> tuple[int, ...]:
-    """Return the counters that change when a message is added, removed or resized, or when a repair fixes a fault."""
+def _movements(size: str, accounts: Accounts) -> tuple[object, ...]:
+    """Return the numbers that change when a message is added, removed or resized, or when a repair fixes a fault."""
     stats = accounts.stats
+    if size in _ROWS:
+        return _state_of_rows(size, accounts), getattr(stats, size)
     return (
         accounts.entered, accounts.repairs,
         stats.sent, stats.acked, stats.recycled, stats.replaced, stats.buried, stats.redriven,
@@ -123,11 +132,26 @@ def _movements(accounts: Accounts) -> tuple[int, ...]:
     )  # fmt: skip
 
 
-def _wrong_sizes(last: Round) -> dict[str, tuple[int, int]]:
-    """Return the byte counters that differ from the stored bytes, with both values."""
-    stats, sizes = last.accounts.stats, last.sizes
-    if sizes is None:
-        return {}
-    real: dict[Literal["bytes", "dead_bytes", "done_bytes"], int]
-    real = {"bytes": sizes[0], "dead_bytes": sizes[1], "done_bytes": sizes[2]}
-    return {name: (getattr(stats, name), size) for name, size in real.items() if size != getattr(stats, name)}
+def _state_of_rows(size: str, accounts: Accounts) -> str:
+    """Return the state of the messages with these rows, as `lib/row_bytes.lua` writes it."""
+    stats = accounts.stats
+    of_dead, of_done = (stats.dead, stats.buried), (stats.done, stats.done_trimmed)
+    messages, grows = of_dead if size == "dead_why_bytes" else of_done
+    return f"{messages} {grows} {accounts.repairs}"
+
+
+def _wrong_sizes(last: Round) -> dict[str, tuple[int | None, int]]:
+    """Return the numbers that differ from the stored bytes, with both values. None: the number is unknown."""
+    counted = {name: getattr(last.accounts.stats, name) for name in last.sizes}
+    return {name: (counted[name], real) for name, real in last.sizes.items() if counted[name] != real}
+
+
+def _corrections(last: Round) -> dict[str, int | str]:
+    """Return the arguments of `correct`: differences, and for rows their bytes and their state."""
+    corrections: dict[str, int | str] = {}
+    for name, (counted, real) in _wrong_sizes(last).items():
+        if name in _ROWS:
+            corrections[_ROWS[name]] = f"{real} {_state_of_rows(name, last.accounts)}"
+        else:
+            corrections[name] = real - (counted or 0)
+    return corrections

@@ -506,6 +506,12 @@ def read_counts(stored: bytes) -> Counts:
         return NO_COUNTS
 
 
+def size_of_why(why: Why) -> int:
+    """Return the bytes of a row of `why`, as scripts store it: without an end of 0."""
+    size = len(msgspec.msgpack.encode(why))
+    return size if why.result_until else size - 1
+
+
 def read_why(stored: bytes) -> Why | None:
     """Decode a row of `why`; None: it is empty, or another program has written it."""
     try:

@@ -3,7 +3,7 @@
 One function per script, in the order of docs/protocol.md. Times are in microseconds, as in the protocol.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from duly import _lua
@@ -396,8 +396,11 @@ def audit_step(keys: QueueKeys, source: str, cursor: str, *, repair: bool) -> Ca
     return call.part_of("repair") if repair else call
 
 
-def correct(keys: QueueKeys, corrections: dict[str, int], repairs: int = 0) -> Call[bool]:
-    """Add differences to counters. False: there have been more repairs than `repairs`, so the audit is outdated."""
+def correct(keys: QueueKeys, corrections: Mapping[str, int | str], repairs: int = 0) -> Call[bool]:
+    """Add differences to counters, and set the bytes of rows (`lib/row_bytes.lua`).
+
+    False: there have been more repairs than `repairs`, or rows were added or removed, so the audit is outdated.
+    """
     args: list[Arg] = [repairs]
     for name, difference in corrections.items():
         args += (name, difference)

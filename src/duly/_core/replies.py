@@ -1,6 +1,6 @@
 """Decode replies of calls that change something: codes of scripts become values and errors."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from duly._core import codec, faults
@@ -280,19 +280,23 @@ def lock_lost(name: str) -> LockLost:
     )
 
 
+AUDITED_BYTES: Final = ("bytes", "dead_bytes", "done_bytes", "dead_why_bytes", "done_why_bytes")
+
+
 class AuditStep(NamedTuple):
     """One step of an audit."""
 
     cursor: str
     checked: int
-    sizes: tuple[int, int, int]
-    """Bytes of live, dead and finished messages in this step, if it checked `msgs`."""
+    sizes: Mapping[str, int]
+    """The bytes that the step found, by the number of `Stats` that counts them: of records in a step of `msgs`, of rows
+    in a step of `why`."""
     faults: list[AuditFault]
 
 
 def audit_step(reply: list[Any]) -> AuditStep:
     """Decode a step of an audit."""
-    cursor, checked, live, dead, done, *rest = reply
+    (cursor, checked, *sizes), rest = reply[:7], reply[7:]
     rows = zip(rest[0::2], rest[1::2], strict=True)
     found = [faults.explained(codec.visible(id_), codec.visible(what)) for id_, what in rows]
-    return AuditStep(cursor.decode(), checked, (live, dead, done), found)
+    return AuditStep(cursor.decode(), checked, dict(zip(AUDITED_BYTES, sizes, strict=True)), found)

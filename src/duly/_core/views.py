@@ -279,8 +279,15 @@ def stats(reply: list[Any]) -> Stats:
         paused=codec.visible(paused) or None,
         lateness_times=history.sums_of(fields, "lateness").histogram(),
         handling_times=history.sums_of(fields, "handling").histogram(),
+        dead_why_bytes=_known_bytes(fields, "dead"),
+        done_why_bytes=_known_bytes(fields, "done"),
         **counted,
     )
+
+
+def _known_bytes(fields: Mapping[bytes, bytes], place: str) -> int | None:
+    stored = fields.get(f"{place}_why_bytes".encode())
+    return None if stored is None else int(stored)
 
 
 def stats_since(seconds: float) -> Callable[[list[Any]], Stats]:

@@ -14,7 +14,8 @@ ARGV     digits  text
          repair  flag    1: repair every fault | 0: only report
          source  text    the name of the key to check, waiting0 ... waiting9; meta; keys: whether keys can be read
          cursor  text    0 at first, then the cursor of the last reply
-RETURNS  { cursor, checked, live_bytes, dead_bytes, done_bytes, id, fault ... }; cursor 0: this was the last step
+RETURNS  { cursor, checked, live_bytes, dead_bytes, done_bytes, dead_why_bytes, done_why_bytes, id, fault ... }; cursor
+         0: this was the last step
 KEEPS    I1 I2 I3 I7 I9: a repair loses no body, delivers nothing early, and may be repeated.
 ]]
 -- @include lib/clock.lua

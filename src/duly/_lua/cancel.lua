@@ -18,6 +18,7 @@ KEEPS    I1 I2 I5 I6 I7 I9: the next settle of the holder reports a lost lease; 
 -- @include lib/leased.lua
 -- @include lib/forget.lua
 -- @include lib/place.lua
+-- @include lib/row_bytes.lua
 -- @include lib/wake.lua
 -- @include lib/limits.lua
 -- @include lib/ends.lua
@@ -36,7 +37,11 @@ if place == 'leased' then
   remove_leased(keys.leased, { id })
   redis.call('HDEL', keys.leases, id)
 else
+  if place == 'dead' then
+    add_row_bytes(keys, place, 0 - redis.call('HSTRLEN', keys.why, id))
+  end
   redis.call('ZREM', key, member)
+  store_row_bytes(keys)
 end
 free_dedup(keys, id, record)
 redis.call('HINCRBY', keys.meta, place == 'dead' and 'dead_bytes' or 'bytes', 0 - size)

@@ -1,7 +1,7 @@
 --[[
 keep_result -- store the results that handlers returned after a commit had finished their messages.
 
-KEYS     call, why, done, awaited, ends
+KEYS     call, why, done, meta, awaited, ends
 ARGV     sequence  text
          results*  rows    id, fence: of the delivery that was committed, result: '' for none
 DRAINS   why
@@ -9,6 +9,7 @@ RETURNS  { position ... } of results that are not stored: the message is gone, o
 KEEPS    I5 I6: only the delivery that committed stores a result, and only once.
 ]]
 -- @include lib/ends.lua
+-- @include lib/row_bytes.lua
 local RESULT, RESULT_UNTIL, TIMELINE, SINCE = 10, 12, 8, 4
 
 -- Returns the row of a message that this delivery finished and whose result is pending, or nil.
@@ -29,7 +30,9 @@ for at = results.first, results.last, results.stride do
   local row = row_of(id, tonumber(results.fence(at)))
   if row then
     row[RESULT], row[RESULT_UNTIL] = results.result(at), nil
-    redis.call('HSET', keys.why, id, cmsgpack.pack(row))
+    local packed = cmsgpack.pack(row)
+    add_row_bytes(keys, 'done', #packed - redis.call('HSTRLEN', keys.why, id))
+    redis.call('HSET', keys.why, id, packed)
     kept[#kept + 1] = id
   else
     lost[#lost + 1] = (at - results.first) / results.stride + 1
@@ -37,5 +40,6 @@ for at = results.first, results.last, results.stride do
 end
 if #kept > 0 then
   announce_ends(keys, kept)
+  store_row_bytes(keys)
 end
 return answer(lost)

@@ -27,6 +27,7 @@ KEEPS    I1 I2 I6 I7: a letter is in one of the queues; its lane goes on.
 -- @include lib/expire.lua
 -- @include lib/place.lua
 -- @include lib/send_plan.lua
+-- @include lib/row_bytes.lua
 -- @include lib/types.lua
 local here, there = keys, sending_keys(others.first, digits)
 
@@ -53,20 +54,12 @@ if max_bytes >= 0 then
   bytes_left = max_bytes - tonumber(redis.call('HGET', there.meta, 'bytes') or 0)
 end
 
--- A finished message whose id is used again makes room for the new one.
-local function forget_finished(id)
-  if redis.call('ZREM', there.done, id) == 1 then
-    redis.call('HINCRBY', there.meta, 'done_bytes', 0 - redis.call('HSTRLEN', there.msgs, id))
-    redis.call('HINCRBY', there.meta, 'done_trimmed', 1)
-  end
-end
-
 -- Stores a letter in the other queue as a new message. It keeps its send time, timeline and number of cycles.
 local function arrive(id, record, due)
   local history, counts = history_of(here.why, id), counts_of_redriven(here.why, id)
   history.errors = {}
   add_event(history, due, 'redrive', nil, detail)
-  forget_finished(id)
+  forget_done(there, id)
   redis.call('HSET', there.msgs, id, record)
   redis.call('ZADD', there.waiting[priority_of(record)], due, id)
   keep_history(there.why, id, history)
@@ -80,6 +73,7 @@ local function arrive(id, record, due)
 end
 
 local function leave(id, record)
+  add_row_bytes(here, 'dead', 0 - redis.call('HSTRLEN', here.why, id))
   redis.call('ZREM', here.dead, id)
   redis.call('HDEL', here.msgs, id)
   redis.call('HDEL', here.why, id)
@@ -127,6 +121,8 @@ if moved == 0 then
 end
 redis.call('HINCRBY', here.meta, 'moved', moved)
 redis.call('HINCRBY', here.meta, 'dead_bytes', 0 - freed)
+store_row_bytes(here)
+store_row_bytes(there)
 if has_next then
   leave_wake_token(here.wake)
 else

@@ -19,6 +19,7 @@ KEEPS    I1 I2 I6 I7 I9: lanes go on, and dedup values are free.
 -- @include lib/waiting.lua
 -- @include lib/forget.lua
 -- @include lib/lanes.lua
+-- @include lib/row_bytes.lua
 -- @include lib/wake.lua
 -- @include lib/limits.lua
 
@@ -56,6 +57,7 @@ local function named_in(place)
   return found
 end
 
+local is_over = state == 'dead' or state == 'done'
 local purged, left, freed, has_next = 0, 0, 0, false
 for _, place in ipairs(places) do
   local members = letters.first <= letters.last and named_in(place)
@@ -73,6 +75,9 @@ for _, place in ipairs(places) do
     if state == 'leased' then
       redis.call('HDEL', keys.leases, id)
     else
+      if is_over then
+        add_row_bytes(keys, state, 0 - redis.call('HSTRLEN', keys.why, id))
+      end
       redis.call('ZREM', place, member)
     end
     has_next = leave_lane(keys, id, record, now, lease) or has_next
@@ -84,9 +89,9 @@ end
 if purged == 0 then
   return answer({ 0, left }) -- stored: a late copy must not remove messages that are sent later
 end
-local bytes = { dead = 'dead_bytes', done = 'done_bytes' }
-redis.call('HINCRBY', keys.meta, bytes[state] or 'bytes', 0 - freed)
+redis.call('HINCRBY', keys.meta, is_over and state .. '_bytes' or 'bytes', 0 - freed)
 redis.call('HINCRBY', keys.meta, state == 'done' and 'done_trimmed' or 'purged', purged)
+store_row_bytes(keys)
 if has_next then
   leave_wake_token(keys.wake)
 elseif not (state == 'leased' and announce_room(keys.wake, keys.meta, redis.call('HGET', keys.meta, 'limited'))) then

@@ -17,6 +17,7 @@ KEEPS    I1 I2 I6 I7: counts and errors are reset; a dead letter whose body was 
 -- @include lib/history.lua
 -- @include lib/lanes.lua
 -- @include lib/large.lua
+-- @include lib/row_bytes.lua
 -- @include lib/wake.lua
 local LOOKED_PAST = 999 -- unreadable letters, which stay in front of the others
 
@@ -78,6 +79,7 @@ local function redrive(id, old, part)
     redis.call('HSET', keys.meta, 'large', 1)
   end
   local history, counts = history_of(keys.why, id), counts_of_redriven(keys.why, id)
+  add_row_bytes(keys, 'dead', 0 - redis.call('HSTRLEN', keys.why, id))
   history.errors = {}
   add_event(history, now, 'redrive')
   keep_history(keys.why, id, history)
@@ -114,6 +116,7 @@ end
 redis.call('HINCRBY', keys.meta, 'redriven', redriven)
 redis.call('HINCRBY', keys.meta, 'bytes', size)
 redis.call('HINCRBY', keys.meta, 'dead_bytes', 0 - dead_size)
+store_row_bytes(keys)
 store_clock(keys.meta, now + redriven - 1)
 leave_wake_token(keys.wake)
 return answer({ redriven, left })

@@ -56,7 +56,7 @@ for _, each in ipairs(held) do
   has_next = bury(keys, each.id, record, each.lease.size, reason, counted, history, now, each.lease.key) or has_next
 end
 local kept = bounds_of(dead_kept.count, dead_kept.age, dead_kept.bytes)
-trim(keys, DEAD, 'dead_bytes', 'trimmed', kept, now, #held)
+trim(keys, 'dead', kept, now, #held)
 announce_ends(keys, ids)
 store_clock(META, now)
 if has_next then

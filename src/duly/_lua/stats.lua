@@ -1,18 +1,20 @@
 --[[
 stats -- return sizes and counters at one moment.
 
-KEYS     msgs, leased, parked, dead, done, meta, history, waiting*
+KEYS     msgs, leased, why, parked, dead, done, meta, history, waiting*
 ARGV     digits  text
          ring    text    m, t, h: with the points of this ring of the history | '': only with sums of times
 RETURNS  { now, ready, delayed, leased, parked, dead, done, oldest, next, deadline, paused, lateness, name, value ... }
          oldest    due time of the oldest ready message, or time of the first unread entry, or -1; next: due time of the
                    next delayed message, or -1
-         name      a field of meta, or history: and a field of the history, of a queue that has a point
+         name      a field of meta, or history: and a field of the history, of a queue that has a point; dead_why_bytes
+                   and done_why_bytes, unless they are unknown
          deadline  of the first lease, or -1; paused: who paused the queue, or ''
 KEEPS    writes nothing
 ]]
 -- @include lib/clock.lua
 -- @include lib/leased.lua
+-- @include lib/row_bytes.lua
 
 local meta = redis.call('HMGET', keys.meta, 'clock', 'paused', 'lateness', 'point')
 local now = tick(meta[1])
@@ -52,6 +54,13 @@ local reply = {
 }
 for _, value in ipairs(redis.call('HGETALL', keys.meta)) do
   reply[#reply + 1] = value
+end
+for _, place in ipairs({ 'dead', 'done' }) do
+  local bytes = add_row_bytes(keys, place, 0)
+  if bytes then
+    reply[#reply + 1] = place .. '_why_bytes'
+    reply[#reply + 1] = tostring(bytes)
+  end
 end
 
 local function add_history(field, value)

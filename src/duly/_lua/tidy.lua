@@ -26,14 +26,14 @@ local WINDOWS_PER_CALL = 100
 local now = tick(redis.call('HGET', keys.meta, 'clock'))
 local is_more = expire_some(keys, now, 0) == EXPIRED_PER_CALL
 
-local function trim_some(place, size_field, counter, kept)
-  local trimmed = trim(keys, place, size_field, counter, kept, now, 0)
+local function trim_some(place, kept)
+  local trimmed = trim(keys, place, kept, now, 0)
   is_more = is_more or trimmed == EXTRA_TRIMMED
 end
 
-trim_some(keys.dead, 'dead_bytes', 'trimmed', bounds_of(dead_kept.count, dead_kept.age, dead_kept.bytes))
+trim_some('dead', bounds_of(dead_kept.count, dead_kept.age, dead_kept.bytes))
 if keeps_done then
-  trim_some(keys.done, 'done_bytes', 'done_trimmed', bounds_of(done_kept.count, done_kept.age, done_kept.bytes))
+  trim_some('done', bounds_of(done_kept.count, done_kept.age, done_kept.bytes))
 end
 is_more = close_windows(keys, now, WINDOWS_PER_CALL) == WINDOWS_PER_CALL or is_more
 take_wake_token_if_empty(keys.wake, keys.msgs, keys.meta)

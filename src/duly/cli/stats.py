@@ -229,7 +229,7 @@ def _counts_table(found: Found) -> RenderableType:
             f"{each.sent:,}",
             f"{each.acked:,}",
             *(f"{getattr(each, name):,}" for name in ends),
-            size_text(each.bytes + each.dead_bytes + each.done_bytes),
+            size_text(each.stored_bytes),
         ]
         for name, each in found.items()
     ]

@@ -10,6 +10,7 @@ from duly.memory.past import Past
 from duly.memory.state import PRIORITIES, QueueState
 
 _THROUGH: Final = b"0"
+_NO_BYTES: Final = (0, 0, 0, 0, 0)
 _UNPARKED_PER_LANE: Final = 100
 _CANNOT_BREAK: Final = ("keys", "meta", "schedules", "slots")
 """Keys that only the engine writes in memory."""
@@ -44,18 +45,18 @@ def audit(queue: QueueState, args: list[bytes]) -> list[Any]:
     """Check one key of the queue, in one step."""
     repair, source = args[1] == b"1", args[2].decode()
     reply = _step(queue, source, repair=repair)
-    if repair and (repaired := len(reply[5:]) // 2):
+    if repair and (repaired := len(reply[7:]) // 2):
         queue.count("repairs", repaired)
     return reply
 
 
 def _step(queue: QueueState, source: str, *, repair: bool) -> list[Any]:
     if source in ("dedup", "dedup_ends"):
-        return [_THROUGH, len(queue.dedup), 0, 0, 0]
+        return [_THROUGH, len(queue.dedup), *_NO_BYTES]
     if source in _CANNOT_BREAK:
-        return [_THROUGH, 0, 0, 0, 0]
+        return [_THROUGH, 0, *_NO_BYTES]
     if source == "lanes":
-        return [_THROUGH, len(queue.lanes.owners), 0, 0, 0, *_lanes_without_owner(queue, repair=repair)]
+        return [_THROUGH, len(queue.lanes.owners), *_NO_BYTES, *_lanes_without_owner(queue, repair=repair)]
     checked, sizes, faults = 0, {"dead": 0, "done": 0, "live": 0}, []
     for id_ in list(_ids_in(queue, source)):
         message = queue.messages[id_]
@@ -70,7 +71,8 @@ def _step(queue: QueueState, source: str, *, repair: bool) -> list[Any]:
             faults += [id_, fault]
             if repair:
                 _repair(queue, message)
-    return [_THROUGH, checked, sizes["live"], sizes["dead"], sizes["done"], *faults]
+    rows = queue.row_bytes.values() if source == "why" else (0, 0)
+    return [_THROUGH, checked, sizes["live"], sizes["dead"], sizes["done"], *rows, *faults]
 
 
 def _lanes_without_owner(queue: QueueState, *, repair: bool) -> list[bytes]:
@@ -126,6 +128,7 @@ def _repair(queue: QueueState, message: StoredMessage) -> None:
         queue.forget(message)
     elif message.place == "dead":
         message.why = Past.of(message).row_of_ended(BODY_LOST, Counts())
+        queue.count_row(message)
     else:
         flaw = queue.why_undeliverable(message)
         assert flaw is not None

@@ -148,7 +148,8 @@ def stats(queue: QueueState, args: list[bytes]) -> list[Any]:
         min((waiting.score_at(count) for waiting, count in due if count < len(waiting)), default=-1),
         queue.leased.score_at(0) if queue.leased else -1,
     ]
-    counters = [text.encode() for name, value in queue.stats.items() for text in (name, str(value))]
+    numbers = queue.stats | {f"{place}_why_bytes": size for place, size in queue.row_bytes.items()}
+    counters = [text.encode() for name, value in numbers.items() for text in (name, str(value))]
     return [
         now,
         *sizes,

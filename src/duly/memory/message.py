@@ -102,6 +102,8 @@ class StoredMessage:
     """Present after the first failure, and on a dead or finished message."""
     lease: Lease | None = None
     """Present while leased."""
+    row_size: int = 0
+    """Bytes of its row among those of the dead or done ones."""
 
     @property
     def size(self) -> int:

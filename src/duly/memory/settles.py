@@ -113,6 +113,7 @@ def keep_result(queue: QueueState, args: list[bytes]) -> Kept:
             lost.append(position)
             continue
         message.why = msgspec.structs.replace(why, result=result.decode(), result_until=0)
+        queue.count_row(message)
         kept.append(id_)
     queue.announce_ends(kept)
     return Kept(lost)

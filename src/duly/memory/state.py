@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from duly._core.bounds import EXPIRED_PER_CALL, EXTRA_TRIMMED, LOOK_AGAIN_US, SCHEDULES_PER_CALL
-from duly._core.codec import Counts
+from duly._core.codec import Counts, size_of_why
 from duly.memory.dedup import DedupWindows
 from duly.memory.lanes import Lanes
 from duly.memory.message import BODY_LOST, HIGHEST_PRIORITY, Place, StoredMessage, flaw_of, head_of, options_of
@@ -47,6 +47,8 @@ class QueueState:
         self.lanes: Lanes = Lanes()
         self._ended: list[bytes] = []
         """Ended messages that have not been announced to their waiters yet."""
+        self.row_bytes: dict[str, int] = {"dead": 0, "done": 0}
+        """Bytes of the rows of dead and of done messages."""
         self.lost_bodies: int = 0
         self.with_counts: int = 0
         """How many messages have counts."""
@@ -229,6 +231,13 @@ class QueueState:
         self.expires.remove(message.id)
         message.place, message.lease = place, None
         self.holding(message).put(message.id, score)
+        self.count_row(message)
+
+    def count_row(self, message: StoredMessage) -> None:
+        """Count the bytes of the row of a dead or done message, again if it was counted before."""
+        if message.place in self.row_bytes and message.why is not None:
+            self.row_bytes[message.place] += size_of_why(message.why) - message.row_size
+            message.row_size = size_of_why(message.why)
 
     def wait(self, message: StoredMessage, due: int) -> None:
         """Return a message to the waiting ones."""
@@ -236,6 +245,9 @@ class QueueState:
         self.watch_expiry(message)
 
     def _take_out(self, message: StoredMessage) -> None:
+        if message.place in self.row_bytes:
+            self.row_bytes[message.place] -= message.row_size
+            message.row_size = 0
         if message.place == "parked":
             self.lanes.unpark(message.id)
         else:
@@ -380,10 +392,11 @@ class QueueState:
         """Keep `dead` or `done` within its bounds: remove and count the oldest, up to a limit; return how many."""
         bytes_counter, counter = f"{kind}_bytes", {"dead": "trimmed", "done": "done_trimmed"}[kind]
         excess = len(place) - keep.count if keep.count >= 0 else 0
-        held, trimmed, freed = self.stats.get(bytes_counter, 0), 0, 0
+        trimmed = freed = 0
         for at, id_ in place.first(added + EXTRA_TRIMMED):
             is_old = keep.age >= 0 and at <= now - keep.age
-            is_heavy = keep.bytes >= 0 and held - freed > keep.bytes
+            held = self.stats.get(bytes_counter, 0) - freed + self.row_bytes[kind]
+            is_heavy = 0 <= keep.bytes < held
             if not (trimmed < excess or is_old or is_heavy):
                 break
             message = self.messages[id_]

@@ -32,6 +32,11 @@ def field(name: str, value: str) -> Damage:
     return lambda h: h.run("HSET", "meta", name, value)
 
 
+def _rows_counted_wrong(h: Healthy) -> None:
+    buried, repairs = (h.run("HGET", "meta", name) or b"0" for name in ("buried", "repairs"))
+    h.run("HSET", "meta", "dead_why", f"7 {h.run('ZCARD', 'dead')} {int(buried)} {int(repairs)}")
+
+
 def of_history(name: str, value: str) -> Damage:
     return lambda h: h.run("HSET", "history", name, value)
 
@@ -232,6 +237,7 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "meta is removed": (deleted("meta"), "accounts"),
     "bytes are wrong": (field("bytes", "-5"), "counts wrong bytes"),
     "bytes of dead letters are wrong": (field("dead_bytes", "7"), "counts wrong bytes"),
+    "bytes of rows are wrong": (_rows_counted_wrong, "counts wrong bytes"),
     "a counter is wrong": (field("sent", "1000"), "accounts"),
     "a counter is gone": (lambda h: h.run("HDEL", "meta", "sent"), "accounts"),
     "a counter is below zero": (field("acked", "-3"), "a counter below zero"),

@@ -19,7 +19,8 @@ local function keep_finished(keys, id, lease, result, now, result_until)
   else
     local history = history_of(keys.why, id)
     add_event(history, now, 'ack', lease)
-    keep_full_history(keys.why, id, '', counts_of(keys.counts, id), history, result, result_until)
+    local row = keep_full_history(keys.why, id, '', counts_of(keys.counts, id), history, result, result_until)
+    add_row_bytes(keys, 'done', row)
     redis.call('ZADD', keys.done, now, id)
   end
   redis.call('HDEL', keys.counts, id)
@@ -32,7 +33,7 @@ local function keep_all_finished(keys, held, results, keep, now, result_until)
     kept = kept + keep_finished(keys, id, read_lease(held.texts[i]), results[i], now, result_until)
   end
   redis.call('HINCRBY', keys.meta, 'done_bytes', kept)
-  trim(keys, keys.done, 'done_bytes', 'done_trimmed', keep, now, #held.ids)
+  trim(keys, 'done', keep, now, #held.ids)
   if not result_until then -- else keep_result announces the end
     announce_ends(keys, held.ids)
   end

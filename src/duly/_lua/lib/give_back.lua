@@ -44,6 +44,7 @@ local function give_back(counter, move, refusal_of)
       end
     end
   end
+  store_row_bytes(keys)
   store_clock(keys.meta, now + #held - 1)
   redis.call('HINCRBY', keys.meta, counter, #held)
   leave_wake_token(keys.wake)

@@ -57,25 +57,22 @@ local function keep_history(why, id, history)
   redis.call('HSET', why, id, cmsgpack.pack({ '', 0, 0, 0, 0, history.errors, 0, history.timeline, 0, '', 0 }))
 end
 
--- Stores all columns: for a dead or finished message, or a live one with progress.
+-- Stores all columns: for a dead or finished message, or a live one with progress. Returns the bytes of the row.
 local function keep_full_history(why, id, reason, counted, history, result, result_until)
-  redis.call(
-    'HSET',
-    why,
-    id,
-    cmsgpack.pack({
-      reason,
-      counted[FAILURES],
-      counted[CRASHES],
-      counted[DEFERS],
-      counted[RELEASES],
-      history.errors,
-      counted.rejects or 0,
-      history.timeline,
-      counted[CYCLES],
-      result,
-      counted[REDRIVES],
-      result_until,
-    })
-  )
+  local row = cmsgpack.pack({
+    reason,
+    counted[FAILURES],
+    counted[CRASHES],
+    counted[DEFERS],
+    counted[RELEASES],
+    history.errors,
+    counted.rejects or 0,
+    history.timeline,
+    counted[CYCLES],
+    result,
+    counted[REDRIVES],
+    result_until,
+  })
+  redis.call('HSET', why, id, row)
+  return #row
 end

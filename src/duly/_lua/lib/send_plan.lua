@@ -11,6 +11,7 @@
 -- @include lib/forget.lua
 -- @include lib/expire.lua
 -- @include lib/place.lua
+-- @include lib/row_bytes.lua
 -- @include lib/store.lua
 -- @include lib/dedup_windows.lua
 -- @include lib/points.lua
@@ -299,6 +300,17 @@ local function sweep(plan)
   end
 end
 
+-- A finished message whose id is used again makes room for the new one. The caller calls store_row_bytes().
+local function forget_done(keys, id)
+  if redis.call('ZSCORE', keys.done, id) then
+    add_row_bytes(keys, 'done', 0 - redis.call('HSTRLEN', keys.why, id))
+    redis.call('ZREM', keys.done, id)
+    redis.call('HINCRBY', keys.meta, 'done_bytes', 0 - redis.call('HSTRLEN', keys.msgs, id))
+    redis.call('HINCRBY', keys.meta, 'done_trimmed', 1)
+    redis.call('HDEL', keys.why, id)
+  end
+end
+
 local function make_room(plan)
   local keys = plan.keys
   for _, oldest in ipairs(plan.dropped) do
@@ -313,14 +325,10 @@ local function make_room(plan)
     forget(keys, old.id)
     redis.call('HINCRBY', keys.meta, 'bytes', 0 - #old.record)
   end
-  -- A finished message whose id is used again makes room for the new one.
   for id in pairs(plan.index_of) do
-    if redis.call('ZREM', keys.done, id) == 1 then
-      redis.call('HINCRBY', keys.meta, 'done_bytes', 0 - redis.call('HSTRLEN', keys.msgs, id))
-      redis.call('HINCRBY', keys.meta, 'done_trimmed', 1)
-      redis.call('HDEL', keys.why, id)
-    end
+    forget_done(keys, id)
   end
+  store_row_bytes(keys)
 end
 
 local function store_accepted(plan)

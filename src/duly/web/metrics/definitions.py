@@ -65,7 +65,10 @@ def _of_queues(number: Callable[[Stats], float | None]) -> Callable[[Scrape], It
 def _of_queues_by(**fields: str) -> Callable[[Scrape], Iterable[Sample]]:
     """Read several fields of Stats, each with its own value of the second label."""
     return lambda scrape: (
-        ((name, label), getattr(stats, of)) for name, stats in scrape.queues.items() for label, of in fields.items()
+        ((name, label), value)
+        for name, stats in scrape.queues.items()
+        for label, of in fields.items()
+        if (value := getattr(stats, of)) is not None
     )
 
 
@@ -166,6 +169,12 @@ METRICS: Final[tuple[Metric, ...]] = (
         ("queue", "state"),
         "Stored bytes of live, dead and done messages.",
         _of_queues_by(live="bytes", dead="dead_bytes", done="done_bytes"),
+    ),
+    _gauge(
+        "stored_why_bytes",
+        ("queue", "state"),
+        "Stored bytes of errors, timelines and results of dead and done messages; absent if they are unknown.",
+        _of_queues_by(dead="dead_why_bytes", done="done_why_bytes"),
     ),
     _gauge(
         "oldest_age_seconds",

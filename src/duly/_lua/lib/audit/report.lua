@@ -2,12 +2,12 @@
 -- READS    repair
 -- CHANGES  meta: `repairs`
 -- GIVES    fault, which takes an id, the text of a fault, and a function that repairs it; count_id();
---          count_bytes(place, size); continue_at(cursor) for the next step; report(), the reply
+--          count_bytes(place, size); count_row(place, size); continue_at(cursor) for the next step; report(), the reply
 
-local fault, count_id, count_bytes, continue_at, report
+local fault, count_id, count_bytes, count_row, continue_at, report
 do
-  local reply = { '0', 0, 0, 0, 0 }
-  local BYTES_AT = { dead = 4, done = 5 }
+  local reply = { '0', 0, 0, 0, 0, 0, 0 }
+  local BYTES_AT, ROWS_AT = { dead = 4, done = 5 }, { dead = 6, done = 7 }
   local LIVE_BYTES_AT = 3
 
   function fault(id, what, fix)
@@ -27,6 +27,14 @@ do
   function count_bytes(place, size)
     local at = BYTES_AT[place] or LIVE_BYTES_AT
     reply[at] = reply[at] + size
+  end
+
+  -- Counts a row of `why`, if its message is dead or done.
+  function count_row(place, size)
+    local at = ROWS_AT[place]
+    if at then
+      reply[at] = reply[at] + size
+    end
   end
 
   function continue_at(following)

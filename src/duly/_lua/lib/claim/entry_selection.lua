@@ -2,6 +2,7 @@
 -- Reads claim.now. Adds to claim.parked, and sets claim.has_acked.
 
 -- @include lib/lease.lua
+-- @include lib/row_bytes.lua
 
 -- The filter: by header, its values, of which an entry must have one.
 local wanted_values = {}
@@ -37,6 +38,7 @@ local function entries_to_store(claim, entries)
     local is_dead = redis.call('ZSCORE', DEAD, id)
     local holder = redis.call('HGET', LEASES, id)
     if is_dead and is_match(entry) then
+      add_row_bytes(keys, 'dead', 0 - redis.call('HSTRLEN', WHY, id))
       redis.call('ZREM', DEAD, id)
       redis.call('HINCRBY', META, 'dead_bytes', 0 - redis.call('HSTRLEN', MSGS, id))
       redis.call('HINCRBY', META, 'redriven', 1)
@@ -51,6 +53,7 @@ local function entries_to_store(claim, entries)
       fresh[#fresh + 1] = entry
     end
   end
+  store_row_bytes(keys)
   return fresh
 end
 

@@ -37,5 +37,5 @@ end
 -- Keeps the dead letters within the bounds of the call.
 local function trim_dead(claim)
   local kept = bounds_of(dead_kept.count, dead_kept.age, dead_kept.bytes)
-  trim(keys, DEAD, 'dead_bytes', 'trimmed', kept, claim.now, claim.buried)
+  trim(keys, 'dead', kept, claim.now, claim.buried)
 end
