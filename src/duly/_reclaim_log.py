@@ -1,4 +1,7 @@
-"""Logs leases that ran out and that a claim took back: one line per lease, or one for all if there are many."""
+"""Logs leases that ran out and that a claim took back, and messages that died of it.
+
+A claim has one line per lease, or one for all if there are many.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -30,6 +33,12 @@ def log_reclaimed(queue: str, reclaimed: Sequence[Reclaimed]) -> None:
             each.consumer or "unknown",
             fate,
         )
+
+
+def log_poison(queue: str, ids: Sequence[str]) -> None:
+    """Log messages that reached the crash limit, and that `receive()` made dead."""
+    names = ", ".join(ids[:_MOST_LINES]) + (" ..." if len(ids) > _MOST_LINES else "")
+    _LOG.warning("%d messages of %s have reached the crash limit and are dead: %s", len(ids), title_of(queue), names)
 
 
 def _log_sum(queue: str, reclaimed: Sequence[Reclaimed]) -> None:

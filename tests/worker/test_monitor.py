@@ -100,13 +100,13 @@ class TestRounds:
     async def test_no_message_becomes_dead_and_no_dead_letter_is_removed(
         self, app: duly.AsyncDuly, queue_name: str
     ) -> None:
-        queue = app.queue(queue_name, dead=duly.Keep())
+        queue = app.queue(queue_name, dead=duly.Keep(), crash_limit=6)
         await queue.send("letter")
         await (await queue.receive(1, wait=5))[0].reject("no")
         await queue.send("poison")
 
         async with monitored(app, queue_name):
-            for crashes in range(1, 6):
+            for crashes in range(1, 7):
                 await queue.receive(1, wait=5, lease=0.02)
                 await shows(queue, ready=1, crashed=crashes)
 
@@ -123,6 +123,36 @@ class TestRounds:
 
         assert await queue.receive(1, wait=0) == []
         assert (await queue.stats()).dead == 1
+
+    async def test_receive_rejects_a_message_that_was_reclaimed_up_to_the_crash_limit(
+        self, app: duly.AsyncDuly, queue_name: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        queue = app.queue(queue_name, crash_limit=2)
+        id_ = await queue.send("poison", priority=5)
+        await queue.send("harmless", priority=5, delay=0.001)
+        async with monitored(app, queue_name):
+            for crashes in (1, 2):
+                (poison,) = await queue.receive(1, wait=5, lease=0.02)
+                assert poison.id == id_
+                await shows(queue, ready=2, crashed=crashes)
+
+        assert [d.body for d in await queue.receive(wait=5)] == ["harmless"]
+        letter = await queue.get(id_)
+        assert letter is not None
+        assert (letter.state, letter.reason, letter.crashes) == ("dead", "poison", 2)
+        assert f"have reached the crash limit and are dead: {id_}" in caplog.text
+        assert await queue.redrive() == 1
+        assert [d.body for d in await queue.receive(wait=5)] == ["poison"]
+
+    async def test_receive_waits_on_after_it_has_rejected_poison(self, app: duly.AsyncDuly, queue_name: str) -> None:
+        queue = app.queue(queue_name, crash_limit=1)
+        await queue.send("poison")
+        async with monitored(app, queue_name):
+            await queue.receive(1, wait=5, lease=0.02)
+            await shows(queue, ready=1, crashed=1)
+
+        await queue.send("later", delay=0.3)
+        assert [d.body for d in await queue.receive(wait=20)] == ["later"]
 
     async def test_a_message_of_a_group_is_delivered_again(self, app: duly.AsyncDuly, queue_name: str) -> None:
         topic = app.topic(queue_name)

@@ -23,7 +23,7 @@ from duly._core.history import checked_span
 from duly._core.keys import QueueKeys
 from duly._core.spanning import check_target
 from duly._core.states import STATES, State
-from duly._reclaim_log import log_reclaimed
+from duly._reclaim_log import log_poison, log_reclaimed
 from duly.errors import UsageError
 from duly.message import Audit, Bucket, Message, Pending, PendingMessage, Stats
 from duly.options import (
@@ -258,10 +258,12 @@ class AsyncInbox(ABC, Generic[BodyT]):
             # --- async only
             claimed = await self._link.run_now(call)
             is_more = await self._follow_up(claimed)
+            claimed = await self._without_poison(claimed)
             # --- sync only
             # | claimed = self._link.run_whole(call, self._give_back)
             # | try:
             # |     is_more = self._follow_up(claimed)
+            # |     claimed = self._without_poison(claimed)
             # | except BaseException:  # a signal handler has raised
             # |     self._give_back(claimed)
             # |     raise
@@ -275,6 +277,20 @@ class AsyncInbox(ABC, Generic[BodyT]):
         log_reclaimed(self.label, claimed.reclaimed)
         due = claimed.schedules
         return bool(due) and await fire_due(self, claimed.now, due)
+
+    async def _without_poison(self, claimed: replies.Claimed) -> replies.Claimed:
+        """Reject messages that have reached the crash limit, as workers do, and return the others."""
+        limit = self.options.crash_limit
+        if not any(claimed.counts):
+            return claimed
+        places = [at for at, counts in enumerate(claimed.counts) if replies.is_poison(counts, limit)]
+        if not places:
+            return claimed
+        deliveries = self._deliveries(claimed, self._lease, renew=False)
+        poison = [(deliveries[at], "poison", "", "") for at in places]
+        await self._link.run_now(ops.reject(self._keys, self.options, poison))
+        log_poison(self.label, [delivery.id for delivery, *_ in poison])
+        return claimed.without(places)
 
     def _received(self, claimed: replies.Claimed, lease: float, began: float, *, renew: bool) -> Deliveries[BodyT]:
         """Return the deliveries for the caller of `receive`, which began at a time of the monotonic clock."""

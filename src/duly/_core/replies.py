@@ -1,7 +1,7 @@
 """Decode replies of calls that change something: codes of scripts become values and errors."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, Self
 
 from duly._core import codec, faults
 from duly._core.naming import title_of
@@ -161,6 +161,12 @@ class Claimed(NamedTuple):
     position: tuple[bytes, ...] | None = None
     """Of a group: the last read id of each key that it waits on; None: it took its limit, so there may be more."""
 
+    def without(self, places: Collection[int]) -> Self:
+        """Leave some of the messages out. There may be others, so the next claim is due at once."""
+        kept = [at for at in range(len(self.ids)) if at not in places]
+        ids, records, counts = ([column[at] for at in kept] for column in (self.ids, self.records, self.counts))
+        return self._replace(ids=ids, records=records, counts=counts, next_in=0.0)
+
 
 def claimed(reply: list[Any]) -> Claimed:
     """Decode the reply to a claim."""
@@ -192,6 +198,11 @@ def _position(state: int, found: list[bytes]) -> tuple[bytes, ...] | None:
 def is_suspect(counts: codec.Counts, crash_limit: int) -> bool:
     """Whether one more crash makes a message dead. With a limit of 1 that holds for every message, so none counts."""
     return crash_limit > 1 and counts.crashes >= crash_limit - 1
+
+
+def is_poison(counts: bytes, crash_limit: int) -> bool:
+    """Whether a message has reached the crash limit. A monitor, which may have reclaimed its lease, knows no limit."""
+    return bool(counts) and codec.read_counts(counts).crashes >= crash_limit
 
 
 def positions(reply: list[int]) -> list[int]:

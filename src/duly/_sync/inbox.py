@@ -19,7 +19,7 @@ from duly._core.history import checked_span
 from duly._core.keys import QueueKeys
 from duly._core.spanning import check_target
 from duly._core.states import STATES, State
-from duly._reclaim_log import log_reclaimed
+from duly._reclaim_log import log_poison, log_reclaimed
 from duly._sync import redriving
 from duly._sync.auditing import Auditor
 from duly._sync.delivery import Delivery
@@ -252,6 +252,7 @@ class Inbox(ABC, Generic[BodyT]):
             claimed = self._link.run_whole(call, self._give_back)
             try:
                 is_more = self._follow_up(claimed)
+                claimed = self._without_poison(claimed)
             except BaseException:  # a signal handler has raised
                 self._give_back(claimed)
                 raise
@@ -264,6 +265,20 @@ class Inbox(ABC, Generic[BodyT]):
         log_reclaimed(self.label, claimed.reclaimed)
         due = claimed.schedules
         return bool(due) and fire_due(self, claimed.now, due)
+
+    def _without_poison(self, claimed: replies.Claimed) -> replies.Claimed:
+        """Reject messages that have reached the crash limit, as workers do, and return the others."""
+        limit = self.options.crash_limit
+        if not any(claimed.counts):
+            return claimed
+        places = [at for at, counts in enumerate(claimed.counts) if replies.is_poison(counts, limit)]
+        if not places:
+            return claimed
+        deliveries = self._deliveries(claimed, self._lease, renew=False)
+        poison = [(deliveries[at], "poison", "", "") for at in places]
+        self._link.run_now(ops.reject(self._keys, self.options, poison))
+        log_poison(self.label, [delivery.id for delivery, *_ in poison])
+        return claimed.without(places)
 
     def _received(self, claimed: replies.Claimed, lease: float, began: float, *, renew: bool) -> Deliveries[BodyT]:
         """Return the deliveries for the caller of `receive`, which began at a time of the monotonic clock."""

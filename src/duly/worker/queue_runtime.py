@@ -130,9 +130,8 @@ class QueueRuntime:
             return None
 
     def has_crashed_too_often(self, delivery: AnyDelivery) -> bool:
-        """Return whether the message has reached the crash limit. A monitor, which reclaimed its lease, knows none."""
-        counts = delivery._counts
-        return bool(counts) and codec.read_counts(counts).crashes >= self.options.crash_limit
+        """Return whether the message has reached the crash limit."""
+        return replies.is_poison(delivery._counts, self.options.crash_limit)
 
     def is_suspect(self, delivery: AnyDelivery) -> bool:
         """Return whether the next crash of the message would make it dead."""
