@@ -154,6 +154,7 @@ def test_ahead_draws_what_becomes_due(shell: Shell, app: duly.Duly) -> None:
 
     assert "idle: nothing becomes due" in shown
     assert "orders: 4 become due" in shown
+    assert "orders: 1 becomes due" in shell.ok("stats", "orders", "--ahead", "1m").lines
     assert max(line.count("█") + line.count("#") for line in shown) == 40
     assert orders["name"] == "orders"
     assert sorted(each["count"] for each in orders["forecast"] if each["count"]) == [1, 3]

@@ -50,7 +50,8 @@ def _view(found: Mapping[str, Sequence[Bucket]]) -> RenderableType:
         if not total:
             parts.append(Text(f"{output.visible(name)}: nothing becomes due"))
             continue
-        parts += [Text(f"{output.visible(name)}: {total:,} become due", "bold"), _histogram(buckets), Text("")]
+        become = "becomes" if total == 1 else "become"
+        parts += [Text(f"{output.visible(name)}: {total:,} {become} due", "bold"), _histogram(buckets), Text("")]
     return Group(*parts) if parts else Text("there are no queues yet: `duly send orders hello` creates one")
 
 
