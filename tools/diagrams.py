@@ -123,7 +123,7 @@ def life(say: Say) -> Drawing:
     d.arrow((530, 135), (625, 135))
     d.text(577, 127, say("deliver", "投递"), "small quiet", "middle")
     d.arrow((625, 158), (530, 158))
-    d.texts(577, 178, [say("release,", "释放、"), say("lease expires", "租约到期")], "small quiet", "middle")
+    d.texts(577, 178, [say("release,", "放回、"), say("lease expires", "租约到期")], "small quiet", "middle")
     d.arrow((690, 120), (690, 66), (255, 66), (255, 120))
     d.text(
         472,
@@ -409,7 +409,14 @@ def loss(say: Say) -> Drawing:
         ("appendonly no", "", nothing, snapshot, snapshot, moment),
         ("appendonly yes", "appendfsync everysec", nothing, nothing, second, moment),
         ("appendonly yes", "appendfsync always", nothing, nothing, nothing, moment),
-        ("... and durable=r", say("on all r replicas", "全部 r 个副本"), nothing, nothing, nothing, nothing),
+        (
+            say("... and durable=r", "以及 durable=r"),
+            say("on all r replicas", "全部 r 个副本"),
+            nothing,
+            nothing,
+            nothing,
+            nothing,
+        ),
     )
     heads = (
         (say("Worker", "Worker"), "kill -9"),
