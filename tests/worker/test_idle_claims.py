@@ -289,7 +289,7 @@ def test_a_killed_worker_takes_no_message_with_it(tmp_path: Path) -> None:
 
 def test_a_frozen_worker_keeps_one_message_for_a_lease_and_does_not_handle_it_later(tmp_path: Path) -> None:
     with floor(tmp_path) as given:
-        frozen = given.start(jobs(lease=3, period=0.25))
+        frozen = given.start(jobs(lease=3))  # its blocking call does not end before the messages are sent
         frozen.freeze()
         staying = given.start(jobs(lease=3, period=0.25))
         ids = given.orders.send_many(range(10))
