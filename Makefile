@@ -104,7 +104,7 @@ check-lua-format: $(NODE_STAMP)
 	node tools/format_lua.mjs --check
 
 $(NODE_STAMP): tools/package.json
-	npm install --prefix tools --no-package-lock --no-audit --no-fund --silent
+	npm install --prefix tools --no-package-lock --no-audit --no-fund --loglevel=error
 	@touch $@
 
 fix: setup gen $(NODE_STAMP) ## Fix what can be fixed by a tool
