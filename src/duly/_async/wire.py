@@ -8,7 +8,7 @@ import contextlib
 import socket
 import ssl
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from duly import _sockets
@@ -58,6 +58,9 @@ class AsyncWire(asyncio.Protocol):
         self._end: Exception | None = None
         """Why the wire is closed."""
         self._begun: asyncio.Future[Any] | None = None
+        self.listener: Callable[[], None] | None = None
+        """Called in the turn of the event loop in which replies have arrived, or in which the connection has ended. The
+        callback of a future would be called a turn later."""
         self.client_id = 0
         """The id for CLIENT UNBLOCK, set for connections that block."""
         self.idle_since: float = 0.0
@@ -255,6 +258,8 @@ class AsyncWire(asyncio.Protocol):
                     _settle(future, reply)
         except MalformedReply as error:
             self._close(error)
+        else:
+            self._notify_listener()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail all pending calls."""
@@ -273,6 +278,12 @@ class AsyncWire(asyncio.Protocol):
                 transport.abort()
         failed, self._pending = self._pending, deque()
         _fail((future for future, _ in failed), self._end)
+        self._notify_listener()
+
+    def _notify_listener(self) -> None:
+        if self.listener is not None:
+            with contextlib.suppress(RuntimeError):  # its event loop is closed
+                self.listener()
 
 
 def _settle(future: asyncio.Future[Any], reply: Any) -> None:

@@ -76,7 +76,7 @@ class BlockingCall:
                 self._wire = await self._pool.take_waiting()
             self._ends_at = time.monotonic() + seconds
             self._reading = await self._wire.begin(command)
-            self._reading.add_done_callback(lambda _: self._on_change())
+            self._wire.listener = self._on_change
         except (UNREACHABLE, ReplyError, DulyError) as error:
             self._note_refusal(error)
             self._abandon(error)
@@ -85,7 +85,7 @@ class BlockingCall:
         """Send a claim that the server carries out when the pending call ends."""
         assert self._pool is not None
         assert self._wire is not None
-        claim.send(self._pool, self._wire, self._ends_at).add_done_callback(lambda _: self._on_change())
+        claim.send(self._pool, self._wire, self._ends_at)
 
     @property
     def blocked_pool(self) -> AsyncPool | None:
@@ -181,6 +181,7 @@ class BlockingCall:
 
     def _drop_wire(self) -> None:
         if self._pool is not None and self._wire is not None:
+            self._wire.listener = None
             self._wire.hang_up()
             self._pool.give_waiting(self._wire)
         self._wire = None

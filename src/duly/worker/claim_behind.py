@@ -31,11 +31,10 @@ class ClaimBehind:
         self._expected_at = 0.0
         self._reading: asyncio.Future[Any] | None = None
 
-    def send(self, pool: AsyncPool, wire: AsyncWire, expected_at: float) -> asyncio.Future[Any]:
-        """Write the claim to a connection that blocks. The future ends with its reply, which is expected by then."""
+    def send(self, pool: AsyncPool, wire: AsyncWire, expected_at: float) -> None:
+        """Write the claim to a connection that blocks. Its reply is expected by a time of the monotonic clock."""
         self._pool, self._expected_at = pool, expected_at
         self._reading = wire.begin_next(self._call.command(b"EVALSHA", self._call.script.sha, self._stream))
-        return self._reading
 
     @property
     def is_answered(self) -> bool:
