@@ -259,7 +259,8 @@ class AsyncWire(asyncio.Protocol):
         except MalformedReply as error:
             self._close(error)
         else:
-            self._notify_listener()
+            if self.listener is not None:
+                self.listener()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail all pending calls."""
@@ -278,9 +279,6 @@ class AsyncWire(asyncio.Protocol):
                 transport.abort()
         failed, self._pending = self._pending, deque()
         _fail((future for future, _ in failed), self._end)
-        self._notify_listener()
-
-    def _notify_listener(self) -> None:
         if self.listener is not None:
             with contextlib.suppress(RuntimeError):  # its event loop is closed
                 self.listener()
