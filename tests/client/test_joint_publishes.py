@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import duly
-from duly._core.call import Call
+from duly._core.call import Call, CallStream
 
 
 class Counted:
@@ -16,12 +16,18 @@ class Counted:
     def __init__(self, app: duly.AsyncDuly, monkeypatch: pytest.MonkeyPatch) -> None:
         self.app = app
         self.scripts: list[str] = []
-        run_now = app._link.run_now
+        begin, run_now = app._link.begin, app._link.run_now
 
-        async def counted(call: Call[Any]) -> Any:
+        def counted_if_begun(call: Call[Any]) -> Any:
+            if (begun := begin(call)) is not None:
+                self.scripts.append(call.script.name)
+            return begun
+
+        async def counted(call: Call[Any], stream: CallStream | None = None) -> Any:
             self.scripts.append(call.script.name)
-            return await run_now(call)
+            return await run_now(call, stream)
 
+        monkeypatch.setattr(app._link, "begin", counted_if_begun)
         monkeypatch.setattr(app._link, "run_now", counted)
 
 
@@ -85,10 +91,11 @@ async def test_a_failure_is_raised_in_each_waiting_publish(
 ) -> None:
     events = counted.app.topic(queue_name)
 
-    async def fail(_: Call[Any]) -> Any:
+    async def fail(*_: object) -> Any:
         await asyncio.sleep(0)
         raise duly.Unavailable("the server does not answer")
 
+    monkeypatch.setattr(counted.app._link, "begin", lambda _: None)
     monkeypatch.setattr(counted.app._link, "run_now", fail)
     outcomes = await asyncio.gather(*(events.publish(number) for number in range(5)), return_exceptions=True)
     assert all(isinstance(outcome, duly.Unavailable) for outcome in outcomes)

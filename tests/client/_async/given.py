@@ -102,7 +102,9 @@ async def counted(queue: AsyncInbox) -> dict[str, Any]:
         "next_due_in",
         "bytes",
         "dead_bytes",
+        "dead_why_bytes",
         "done_bytes",
+        "done_why_bytes",
         "lateness_times",
         "handling_times",
     )

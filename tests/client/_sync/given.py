@@ -98,7 +98,9 @@ def counted(queue: Inbox) -> dict[str, Any]:
         "next_due_in",
         "bytes",
         "dead_bytes",
+        "dead_why_bytes",
         "done_bytes",
+        "done_why_bytes",
         "lateness_times",
         "handling_times",
     )
