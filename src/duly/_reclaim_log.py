@@ -1,4 +1,4 @@
-"""Logs leases that ran out and that a claim took back, and messages that died of it.
+"""Logs expired leases that a claim has reclaimed, and messages that became dead letters because of it.
 
 A claim has one line per lease, or one for all if there are many.
 """

@@ -64,7 +64,7 @@ class Fence:
         self._holding = Key(app, holding_key(place.key))
 
     def held(self) -> list[Held]:
-        """Return what an earlier move to the same queue has taken, and was stopped before it could finish."""
+        """Return the messages that a stopped move to this queue has not sent. UsageError: it was to another queue."""
         found = self._holding.ask("HGETALL")
         pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
         held = [Held(id_.decode(), _decoder.decode(raw)) for id_, raw in pairs]

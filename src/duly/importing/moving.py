@@ -87,7 +87,7 @@ class _Mover:
         self._on_progress = on_progress
 
     def count(self, fence: Fence, place: Place, held: Sequence[Held]) -> None:
-        """Report what a move would do, with what an earlier one has taken."""
+        """Report the effects of a move, including the messages that an earlier one has taken."""
         report, seen = self._report, 0
         report.resumed += len(held)
         self._note_moved(place, [each.arrival for each in held])
@@ -103,7 +103,7 @@ class _Mover:
             self._on_progress(report.total)
 
     def resume(self, fence: Fence, place: Place, held: Sequence[Held]) -> None:
-        """Finish what an earlier move has taken."""
+        """Send the messages that an earlier move has taken."""
         for start in range(0, len(held), PAGE):
             self._send(fence, place, held[start : start + PAGE])
         self._report.resumed += len(held)
