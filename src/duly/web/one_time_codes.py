@@ -30,16 +30,20 @@ class OneTimeCodes:
             del self._codes[next(iter(self._codes))]
         return code
 
-    def redeem(self, code: str) -> str | None:
-        """Return the token of a code, and forget the code. None: it is unknown, used or expired."""
+    def token_of(self, code: str) -> str | None:
+        """Return the token of a code, which stays valid. None: it is unknown, used or expired."""
         given, found = _hash(code), None
-        for each in self._codes:  # all are compared, so that the duration reveals nothing
+        for each, entry in self._codes.items():  # all are compared, so that the duration reveals nothing
             if hmac.compare_digest(each, given):
-                found = each
+                found = entry
         if found is None:
             return None
-        token, until = self._codes.pop(found)
+        token, until = found
         return token if self._clock() < until else None
+
+    def spend(self, code: str) -> None:
+        """Forget a code."""
+        self._codes.pop(_hash(code), None)
 
 
 def _hash(code: str) -> bytes:

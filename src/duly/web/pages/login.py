@@ -42,7 +42,7 @@ async def submit(request: Request) -> Response:
     fields = await read_small_form(request, "the login")
     given, next_path = fields.get("token", "").strip(), fields.get("next", "")
     access = site_of(request).access
-    token = access.codes.redeem(given) or given
+    token = access.codes.token_of(given) or given
     try:
         role = None if access.is_open else access.authenticate_token(token, client_address(request.scope))
     except LockedOut as lockout:
@@ -50,6 +50,7 @@ async def submit(request: Request) -> Response:
     if role is None and not access.is_open:
         problem = SPENT_CODE if given.startswith(PREFIX) else UNKNOWN_CREDENTIAL
         return _login_page(request, 401, next_path, problem, BEARER_CHALLENGE)
+    access.codes.spend(given)  # only now: an address that is locked out may use its link later
     response = redirect_to(request, next_path)
     if role is not None:
         set_session_cookie(response, request.scope, access.new_session(token))
