@@ -222,7 +222,9 @@ async def counted(queue: duly.AsyncQueue) -> dict[str, Any]:
         "next_due_in",
         "bytes",
         "dead_bytes",
+        "dead_why_bytes",
         "done_bytes",
+        "done_why_bytes",
         "corrected",
     )
     moving += ("lateness_times", "handling_times")
