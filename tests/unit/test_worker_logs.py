@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import logging
+import re
 import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -229,3 +230,18 @@ async def test_retries_are_summed_up_once_a_period(caplog: pytest.LogCaptureFixt
         ("WARNING", "messages.retried queue=payments count=2 seconds=0.01 last_error=second"),
         ("WARNING", "messages.retried queue=mails count=1 seconds=0.01 last_error=third"),
     ]
+
+
+async def test_retries_are_summed_up_when_a_worker_stops(caplog: pytest.LogCaptureFixture) -> None:
+    summary = RetrySummary(period=3600)
+    summary.add("payments", "first")
+    summary.add("payments", "second")
+
+    summary.close()
+    summary.close()
+
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert re.fullmatch(
+        r"messages.retried queue=payments count=2 seconds=\d\.?\d* last_error=second", record.getMessage()
+    )

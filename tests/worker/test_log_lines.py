@@ -449,3 +449,18 @@ async def test_events_are_logged_as_text_as_well(memory_bench: Bench, caplog: py
         'error="ValueError: two\\nlines and \\"quotes\\"" '
         f"at={place_of(act)}"
     )
+
+
+async def test_a_worker_that_stops_sums_up_its_retries(memory_bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def act(body: Any, d: Any) -> None:
+        raise ValueError("no stock")
+
+    memory_bench.define(act, retry=Retry(first=60, jitter=0))
+    await memory_bench.queue.send_many([1, 2, 3])
+
+    async with memory_bench.worker():
+        await memory_bench.comes_to(sent=3, delivered=3, retried=3, delayed=3)
+        assert lines(caplog, "messages.retried") == []
+
+    level, fields = only(caplog, "messages.retried")
+    assert (level, fields["count"], fields["last_error"]) == ("WARNING", 3, "ValueError: no stock")

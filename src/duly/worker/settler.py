@@ -146,6 +146,10 @@ class Settler:
         """Wait until all deliveries that were added are settled."""
         await self._is_idle.wait()
 
+    def close(self) -> None:
+        """Log the retries that no summary has counted yet."""
+        self._retries.close()
+
     async def _settle(self, runtime: QueueRuntime) -> None:
         try:
             await self._settle_all(runtime)

@@ -351,6 +351,7 @@ class Worker:
             event(_LOG, logging.WARNING, "worker.shutdown_incomplete", error=str(error) or "the server does not answer")
         for part in self._parts:
             part.cancel()
+        self._settler.close()
         self._fetcher.cut_off()
         for dispatcher in self._dispatchers.values():
             await dispatcher.aclose()
