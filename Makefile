@@ -28,13 +28,14 @@ servers: ## Install the servers that the tests run against
 	@tools/install_servers.sh
 
 # Two passes: all tests, more at a time than there are processors, since many wait for processes and leases; and tests
-# that need a quiet machine. The second names its folders, since collecting all tests takes a while.
+# that need a quiet machine. The second names its folders, since collecting all tests takes a while. Its groups are those
+# tests that one process runs: they share a browser.
 PYTEST = $(BIN)/python -m pytest
 PARALLEL = -n 6 --dist worksteal
 QUIET = tests/worker tests/web
 define run-tests
 	$(PYTEST) $(PARALLEL) -m 'not quiet and not measure $(1)'
-	$(PYTEST) -n 4 -m 'quiet and not measure $(1)' $(QUIET)
+	$(PYTEST) -n 4 --dist loadgroup -m 'quiet and not measure $(1)' $(QUIET)
 endef
 
 # In a new clone, each of the processes that run the tests would compile all of them. Errors are reported by the tests.
