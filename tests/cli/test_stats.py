@@ -161,9 +161,23 @@ def test_ahead_draws_what_becomes_due(shell: Shell, app: duly.Duly) -> None:
     assert set(orders["forecast"][0]) == {"start", "end", "count"}
 
 
+@pytest.mark.parametrize("options", [["--ahead"], ["--ahead", "--json"], ["--json", "--ahead"]], ids=" ".join)
+def test_ahead_is_a_day_unless_it_has_a_value(shell: Shell, app: duly.Duly, options: list[str]) -> None:
+    app.queue("orders").send_many([duly.Send(1, delay=80_000), duly.Send(2, delay=90_000)])
+
+    shown = shell.ok("stats", "orders", *options)
+
+    if "--json" not in options:
+        assert "orders: 1 becomes due" in shown.lines
+        return
+    (orders,) = shown.json["queues"]
+    assert [each["count"] for each in orders["forecast"] if each["count"]] == [1]
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
+        (["--ahead", "orders"], "--ahead: 'orders' must be a duration"),
         (["--ahead", "1d", "--since", "1h"], "choose one of them"),
         (["--ahead", "1d", "--watch"], "choose one of them"),
         (["--ahead", "11y"], "--ahead"),

@@ -54,7 +54,11 @@ Since = Annotated[
 ]
 Ahead = Annotated[
     str | None,
-    typer.Option("--ahead", metavar="DURATION", help="Show what becomes due instead: 10m, 1d, at most ten years."),
+    typer.Option(
+        "--ahead",
+        metavar="DURATION",
+        help="Show what becomes due instead: 10m, at most ten years. Without a value: 1d.",
+    ),
 ]
 Interval = Annotated[str, typer.Option("--interval", metavar="DURATION", help="The interval of --watch.")]
 

@@ -10,6 +10,8 @@ from typer.core import TyperCommand, TyperGroup
 from duly.errors import UsageError
 
 _OF_COMMANDS: Final = ("--url", "--namespace", "--json")
+_IMPLIED: Final = {"--ahead": "1d"}
+"""Options that need no value if they are the last word, or another option follows: the value that they then have."""
 
 
 class Command(TyperCommand):
@@ -18,11 +20,21 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments of the command."""
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, self._with_implied_values(args))
         except typer.BadParameter as error:
             if not error.message:  # an argument is missing
                 error.message = _example_of(self.help or "")
             raise
+
+    def _with_implied_values(self, args: list[str]) -> list[str]:
+        """Add the values of options that were given without one."""
+        own = {name for each in self.params for name in each.opts} & _IMPLIED.keys()
+        words = []
+        for word, following in zip(args, [*args[1:], "-"], strict=False):
+            words.append(word)
+            if word in own and following.startswith("-"):
+                words.append(_IMPLIED[word])
+        return words
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line. Required arguments have no braces."""
