@@ -1,6 +1,7 @@
 """A lone send is written in the turn of its caller, without a task. Nothing is lost or doubled when that call fails."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,10 +10,23 @@ import pytest
 import redis
 
 import duly
+from duly._async import outbox
 from duly._async.begun_call import AsyncBegunCall
 from duly._async.wire import AsyncWire
+from duly._core import outages
 from tests.conftest import StartedServer
-from tests.fault.proxy import BlackHole, Cut, Delay, FaultAt, Proxy, Stage
+from tests.fault.proxy import (
+    SCRIPT_COMMANDS,
+    Action,
+    BlackHole,
+    Command,
+    Cut,
+    Delay,
+    FaultAt,
+    Policy,
+    Proxy,
+    Stage,
+)
 from tests.servers import Server
 from tests.waiting import wait_until
 
@@ -22,6 +36,13 @@ pytestmark = pytest.mark.fault
 @pytest.fixture
 def valkey(server: StartedServer) -> Server:
     return server("valkey")
+
+
+class Silent(Policy):
+    """No script call gets a reply."""
+
+    def choose(self, command: Command) -> Action | None:
+        return BlackHole(Stage.EXECUTED) if command.name in SCRIPT_COMMANDS else None
 
 
 @asynccontextmanager
@@ -130,10 +151,10 @@ async def test_a_lone_send_that_the_server_refuses_raises_and_holds_up_no_other(
         assert await bodies(queue) == ["first", "second"]
 
 
-async def test_calls_without_a_permit_leave_connections_to_the_others(
+async def test_sends_to_many_queues_at_once_share_the_permits_with_other_calls(
     valkey: Server, queue_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sends to many queues at once use as many connections as permits, and calls that need one still get it."""
+    """An app opens up to 32 connections for calls: sends that are written at once take permits as well."""
     async with duly.AsyncDuly(valkey.url) as app:
         queues = [app.queue(f"{queue_name}-{number}") for number in range(100)]
         pool = app._link.connections.only_pool
@@ -150,8 +171,81 @@ async def test_calls_without_a_permit_leave_connections_to_the_others(
         for _ in range(20):
             await asyncio.gather(*[queue.send("x") for queue in queues], *[queue.stats() for queue in queues])
         assert begun
-        assert most <= 64
-        assert len(pool._free) <= 64
+        assert most <= 32
+        assert len(pool._free) <= 32
+        assert not pool.gate.locked()
         assert [(await queue.stats()).sent for queue in queues] == [20] * 100
         for queue in queues:
             await queue.delete()
+
+
+@pytest.mark.parametrize("lone", [True, False], ids=["after a lone send", "after joint sends"])
+async def test_a_close_waits_for_the_sends_that_began_before_it(valkey: Server, queue_name: str, *, lone: bool) -> None:
+    """They take several calls, one after another."""
+    async with duly.AsyncDuly(valkey.url) as app:
+        queue = app.queue(queue_name)
+        await asyncio.gather(*[queue.send("before") for _ in range(1 if lone else 5)])
+        sends = [asyncio.create_task(queue.send(number)) for number in range(2500)]
+        await asyncio.sleep(0)
+    assert len(set(await asyncio.gather(*sends))) == 2500
+
+
+async def test_a_close_waits_for_a_send_that_waits_for_others(valkey: Server, queue_name: str) -> None:
+    async with duly.AsyncDuly(valkey.url) as app:
+        queue = app.queue(queue_name)
+        await asyncio.gather(*[queue.send("before") for _ in range(5)])
+        send = asyncio.create_task(queue.send("last"))
+        await asyncio.sleep(0)
+    assert await send
+
+
+async def test_a_lone_send_that_fails_has_spent_a_part_of_its_patience(
+    valkey: Server, queue_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The try that was written at once is the first one: patience and the log count it."""
+    caplog.set_level(logging.INFO, "duly")
+    monkeypatch.setattr(AsyncWire.send, "__defaults__", (0.2,))
+    monkeypatch.setattr(AsyncWire.ask, "__defaults__", (0.2,))
+    with Proxy(valkey.port) as proxy:
+        async with duly.AsyncDuly(proxy.url, patience=0.1) as app:
+            queue = app.queue(queue_name)
+            await queue.send("first")
+            proxy.policy = policy = Silent()
+            with pytest.raises(duly.Unavailable, match="may or may not have been carried out"):
+                await queue.send("second")
+            assert policy.fired == 2
+            proxy.policy = Policy()
+            await queue.send("third")
+            assert [found.partition(proxy.url)[2].partition(",")[0] for found in caplog.messages] == [
+                " does not answer",
+                " answers again",
+            ]
+
+
+async def test_calls_that_cannot_be_made_fail_one_after_another(
+    valkey: Server, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with given_connected(valkey.url, queue_name) as queue:
+        pool = queue._app._link.connections.only_pool
+        assert pool is not None
+
+        def fail(*_: object) -> None:
+            raise ValueError("it cannot be written")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(outbox, "MAX_BATCH", 1)
+            patch.setattr(AsyncWire, "send", fail)
+            found = await asyncio.gather(*[queue.send(number) for number in range(2000)], return_exceptions=True)
+        assert [str(error) for error in found] == ["it cannot be written"] * 2000
+        assert not pool._used
+        await asyncio.gather(*[queue.send(number) for number in range(100)])
+        assert await bodies(queue) == ["first", *range(100)]
+
+
+async def test_another_server_that_does_not_answer_leaves_lone_sends_alone(
+    valkey: Server, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(outages.unanswered, "redis://of-another-app", object())
+    async with given_connected(valkey.url, queue_name) as queue:
+        monkeypatch.delattr(type(queue._app._link), "run_now")
+        assert await queue.send("second")

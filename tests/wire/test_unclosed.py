@@ -102,6 +102,34 @@ def test_an_async_app_that_outlives_its_event_loop_leaves_no_connection(own: Ser
         wait_until(lambda: connections(own) == 0)
 
 
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_send_in_progress_when_its_event_loop_ends_leaves_no_connection(own: Server, url: str, loop: str) -> None:
+    apps: list[Any] = []
+
+    async def use() -> None:
+        if not apps:
+            apps.append(duly.AsyncDuly(url))
+        queue = apps[0].queue("unclosed")
+        await queue.send("a")
+        wait_until(lambda: connections(own) == 1)
+        with redis.Redis.from_url(own.url) as client:
+            client.client_pause(60_000, all=False)
+        asyncio.create_task(queue.send("b"))  # noqa: RUF006 - it is left behind
+        await asyncio.sleep(0)
+
+    with warnings.catch_warnings(), redis.Redis.from_url(own.url) as client:
+        warnings.simplefilter("ignore")  # as in the test above
+        for _ in range(3):
+            try:
+                with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+                    runner.run(use())
+            finally:
+                client.client_unpause()
+        apps.clear()
+        gc.collect()
+        wait_until(lambda: connections(own) == 0)
+
+
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_a_program_that_ends_without_closing_its_app_writes_nothing(own: Server, url: str, kind: str) -> None:
     program = {

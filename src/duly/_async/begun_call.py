@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class AsyncBegunCall(Generic[T]):
-    """A call without a permit: it opens no connection."""
+    """A call that has found a permit and a connection. It gives both back."""
 
     __slots__ = ("_asked", "_confirmed", "_connections", "_pool", "_wire", "call", "reading", "stream")
 
@@ -33,7 +33,12 @@ class AsyncBegunCall(Generic[T]):
         """Write the call on a wire of the pool. `confirmed`: the confirmed calls of its queue."""
         self.call: Final = call
         self.stream: Final[CallStream] = connections.take_stream()
-        self.reading: Final[asyncio.Future[Any]] = wire.send(call.command(b"EVALSHA", call.script.sha, self.stream))
+        try:
+            reading = wire.send(call.command(b"EVALSHA", call.script.sha, self.stream))
+        except BaseException:
+            pool.give_with_permit(wire)
+            raise
+        self.reading: Final[asyncio.Future[Any]] = reading
         """Ends with the reply."""
         self._connections = connections
         self._pool = pool
@@ -50,7 +55,7 @@ class AsyncBegunCall(Generic[T]):
             self._pool.may_be_restarted = True
             raise
         finally:
-            self._pool.give(self._wire)
+            self._pool.give_with_permit(self._wire)
         if self._confirmed is not None:
             self._confirmed.add(self.stream, self._asked, time.monotonic())
         self._connections.give_stream(self.stream)

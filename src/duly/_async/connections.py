@@ -78,6 +78,9 @@ class AsyncConnections:
             self._loop = loop
         elif self._loop is not loop:
             self._abandon()
+            if self._loop.is_closed():  # it ended with calls in progress
+                for pool in self.router.pools:
+                    pool.abandon_used()
             server, is_closed = self._server, self.is_closed
             self._reset()
             self._loop, self._server, self.is_closed = loop, server, is_closed

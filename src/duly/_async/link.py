@@ -114,12 +114,9 @@ class AsyncLink:
         """
         return call.decode(await uninterrupted(self._carry(call, limit=patience)))
 
-    async def run_now(self, call: Call[T], stream: CallStream | None = None) -> T:
-        """Like `run`, for callers that are never cancelled.
-
-        `stream` has the number of a call that was sent before, and is repeated.
-        """
-        return call.decode(await self._carry(call, stream=stream))
+    async def run_now(self, call: Call[T]) -> T:
+        """Like `run`, for callers that are never cancelled."""
+        return call.decode(await self._carry(call))
 
     # --- async only
     def begin(self, call: Call[T]) -> AsyncBegunCall[T] | None:
@@ -127,13 +124,17 @@ class AsyncLink:
         connections = self.connections
         connections.rebind_loop()
         pool = connections.only_pool
-        if pool is None or connections.is_closed or pool.outage.is_on or outages.unanswered:
+        if pool is None or connections.is_closed or pool.outage.is_on or pool.service in outages.unanswered:
             return None
         confirmed = connections.rollbacks.of(call.keys, pool)
         if confirmed is not None and confirmed.by is not pool.incarnation:
             return None
-        wire = pool.take_beyond_permits()
+        wire = pool.take_at_once()
         return None if wire is None else AsyncBegunCall(connections, pool, wire, call, confirmed)
+
+    async def repeat(self, begun: AsyncBegunCall[T]) -> T:
+        """Send a call again that was begun, and that has failed. It counts as the first try."""
+        return begun.call.decode(await self._carry(begun.call, stream=begun.stream, tries=1))
 
     # --- end
     # --- sync only
@@ -334,7 +335,13 @@ class AsyncLink:
 
     # --- end
     async def _carry(
-        self, call: Call[Any], *, gives_up: bool = True, limit: float | None = None, stream: CallStream | None = None
+        self,
+        call: Call[Any],
+        *,
+        gives_up: bool = True,
+        limit: float | None = None,
+        stream: CallStream | None = None,
+        tries: int = 0,
     ) -> Any:
         return await self._with_retry(
             call.keys,
@@ -343,6 +350,7 @@ class AsyncLink:
             gives_up=gives_up,
             limit=limit,
             stream=stream,
+            tries=tries,
         )
 
     async def _with_retry(
@@ -355,14 +363,15 @@ class AsyncLink:
         limit: float | None = None,
         only: AsyncPool | None = None,
         stream: CallStream | None = None,
+        tries: int = 0,
     ) -> T:
         """Ask until there is a reply, or `limit` or `patience` seconds are over, with the same sequence number.
 
-        Each try goes to the node that serves the keys then, or to `only`.
+        Each try goes to the node that serves the keys then, or to `only`. `tries` have just failed.
         """
         self.connections.rebind_loop()
         numbered = _Numbered(self.connections, stream)
-        failing_since, tries, redirects = 0.0, 0, 0
+        failing_since, redirects = time.monotonic() if tries else 0.0, 0
         route: AsyncRoute | None = None
         only = only or self.connections.only_pool
         try:

@@ -74,7 +74,7 @@ class AsyncMemoryLink:
         """Leave all calls to `run_now`."""
 
     # --- end
-    async def run_now(self, call: Call[T], stream: object = None) -> T:  # noqa: ARG002 - nothing is repeated
+    async def run_now(self, call: Call[T]) -> T:
         """Run a call."""
         return await self.run(call)
 

@@ -5,7 +5,7 @@ is written at once, in the turn of its caller. The sync counterpart of this file
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from duly._async.begun_call import AsyncBegunCall
@@ -13,7 +13,7 @@ from duly._async.link import AsyncLink
 from duly._async.primitives import in_background
 from duly._async.wire import UNREACHABLE
 from duly._core import ops, publishing, topic_ops
-from duly._core.call import Call, CallStream
+from duly._core.call import Call
 from duly._core.keys import QueueKeys, TopicKeys
 from duly._core.outgoing import Outgoing, batches
 from duly._core.replies import SendOutcome
@@ -46,7 +46,8 @@ class _JointCalls(Generic[T, R, A]):
         self._cut_off = cut_off
         self._collected: list[tuple[T, asyncio.Future[A]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_busy = False
+        self._busy: asyncio.Future[None] | None = None
+        """Ends with the last call, so that a close waits for all of them. None: no call is in progress."""
         self._is_joint = False
         """Whether the last call had several items. Then the next one waits for others of this turn."""
 
@@ -54,11 +55,11 @@ class _JointCalls(Generic[T, R, A]):
         """Carry out a call with this item and others that were collected, and return its answer."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            self._loop, self._collected, self._is_busy = loop, [], False
+            self._loop, self._collected, self._busy = loop, [], None
         answer: asyncio.Future[A] = loop.create_future()
         self._collected.append((item, answer))
-        if not self._is_busy:
-            self._is_busy = True
+        if self._busy is None:
+            self._busy = in_background(loop.create_future())
             if self._is_joint:
                 loop.call_soon(self._start)
             else:
@@ -75,27 +76,28 @@ class _JointCalls(Generic[T, R, A]):
             call = self._call_of(batch)
             begun = self._link.begin(call)
         except Exception as error:  # noqa: BLE001 - raised in each waiting call
-            self._end(answers, error)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._end, answers, error)  # in another turn, since many calls in a row may fail
             return
         if begun is None:
-            self._run(call, answers)
+            self._run(self._link.run_now(call), answers)
         else:
-            in_background(begun.reading).add_done_callback(lambda _: self._read(begun, answers))
+            begun.reading.add_done_callback(lambda _: self._read(begun, answers))
 
     def _read(self, begun: AsyncBegunCall[R], answers: list[asyncio.Future[A]]) -> None:
         """Pass on the answers of a call that was begun at once. After a failure, repeat it."""
         try:
             found = begun.result()
         except (UNREACHABLE, ReplyError):
-            self._run(begun.call, answers, begun.stream)
+            self._run(self._link.repeat(begun), answers)
         except Exception as error:  # noqa: BLE001 - raised in each waiting call
             self._end(answers, error)
         else:
             self._end(answers, found)
 
-    def _run(self, call: Call[R], answers: list[asyncio.Future[A]], stream: CallStream | None = None) -> None:
+    def _run(self, work: Awaitable[R], answers: list[asyncio.Future[A]]) -> None:
         """Carry out a call in a task, with retries."""
-        task = in_background(self._link.run_now(call, stream))
+        task = in_background(work)
         task.add_done_callback(lambda _: self._note_end(task, answers))
 
     def _note_end(self, task: asyncio.Future[R], answers: list[asyncio.Future[A]]) -> None:
@@ -117,8 +119,9 @@ class _JointCalls(Generic[T, R, A]):
                     answer.set_result(value)
         if self._collected:
             self._start()
-        else:
-            self._is_busy = False
+        elif self._busy is not None:
+            self._busy.set_result(None)
+            self._busy = None
 
 
 class AsyncOutbox:

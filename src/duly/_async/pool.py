@@ -101,9 +101,17 @@ class AsyncPool:
         return wire
 
     # --- async only
-    def take_beyond_permits(self) -> AsyncWire | None:
-        """Take a connected wire for a call that has no permit. None: there is none, or too many are in use."""
-        return self.take() if len(self._used) < _MAX_CALLS_AT_ONCE else None
+    def take_at_once(self) -> AsyncWire | None:
+        """Take a permit and a connected wire. None: one of them is not free."""
+        wire = None if self.gate.locked() else self.take()
+        if wire is not None:
+            self.gate.enter_at_once()
+        return wire
+
+    def give_with_permit(self, wire: AsyncWire) -> None:
+        """Put back what `take_at_once` has returned."""
+        self.give(wire)
+        self.gate.release()
 
     # --- end
     def give(self, wire: AsyncWire) -> None:
@@ -266,6 +274,13 @@ class AsyncPool:
             while wire := _popped(wires):
                 wire.abandon()
 
+    # --- async only
+    def abandon_used(self) -> None:
+        """Drop all connections in use. The event loop of their calls has ended."""
+        for wire in self._used:
+            wire.abandon()
+
+    # --- end
     def disown(self) -> list[object]:
         """Return all connections, in use or not, and forget them without closing them."""
         owned: list[object] = [self._free, self._waiting, self._used]

@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-Gate = asyncio.Semaphore
 Lock = asyncio.Lock
 sleep = asyncio.sleep
 in_thread = asyncio.to_thread
@@ -18,6 +17,15 @@ in_thread = asyncio.to_thread
 LEAVING_TIMEOUT: Final = 1.0
 """Seconds that a cancelled caller waits for its clean-up."""
 _background: Final[set[asyncio.Future[Any]]] = set()
+
+
+class Gate(asyncio.Semaphore):
+    """Limits the number of concurrent calls."""
+
+    def enter_at_once(self) -> None:
+        """Take a permit of a gate that is not locked."""
+        with contextlib.suppress(StopIteration):
+            self.acquire().send(None)  # returns without a wait
 
 
 async def uninterrupted(work: Awaitable[T], if_abandoned: Callable[[T], Awaitable[object]] | None = None) -> T:
@@ -53,7 +61,9 @@ async def before_leaving(work: Awaitable[object]) -> None:
 async def nothing_in_background() -> None:
     """Wait briefly for the background tasks of this event loop."""
     loop, here = asyncio.get_running_loop(), asyncio.current_task()
-    if others := {task for task in _background if task.get_loop() is loop and task is not here}:
+    known = list(_background)  # threads with other event loops add to it
+    _background.difference_update(task for task in known if task.get_loop().is_closed())
+    if others := {task for task in known if task.get_loop() is loop and task is not here}:
         await asyncio.wait(others, timeout=LEAVING_TIMEOUT)
 
 

@@ -105,12 +105,9 @@ class Link:
         """
         return call.decode(uninterrupted(self._carry(call, limit=patience)))
 
-    def run_now(self, call: Call[T], stream: CallStream | None = None) -> T:
-        """Like `run`, for callers that are never cancelled.
-
-        `stream` has the number of a call that was sent before, and is repeated.
-        """
-        return call.decode(self._carry(call, stream=stream))
+    def run_now(self, call: Call[T]) -> T:
+        """Like `run`, for callers that are never cancelled."""
+        return call.decode(self._carry(call))
 
     def run_whole(self, call: Call[T], if_interrupted: Callable[[T], object]) -> T:
         """Like `run_now`. If a signal handler raises during the call, `if_interrupted` still gets the reply.
@@ -298,7 +295,13 @@ class Link:
         self.connections.close()
 
     def _carry(
-        self, call: Call[Any], *, gives_up: bool = True, limit: float | None = None, stream: CallStream | None = None
+        self,
+        call: Call[Any],
+        *,
+        gives_up: bool = True,
+        limit: float | None = None,
+        stream: CallStream | None = None,
+        tries: int = 0,
     ) -> Any:
         return self._with_retry(
             call.keys,
@@ -307,6 +310,7 @@ class Link:
             gives_up=gives_up,
             limit=limit,
             stream=stream,
+            tries=tries,
         )
 
     def _with_retry(
@@ -319,14 +323,15 @@ class Link:
         limit: float | None = None,
         only: Pool | None = None,
         stream: CallStream | None = None,
+        tries: int = 0,
     ) -> T:
         """Ask until there is a reply, or `limit` or `patience` seconds are over, with the same sequence number.
 
-        Each try goes to the node that serves the keys then, or to `only`.
+        Each try goes to the node that serves the keys then, or to `only`. `tries` have just failed.
         """
         self.connections.rebind_loop()
         numbered = _Numbered(self.connections, stream)
-        failing_since, tries, redirects = 0.0, 0, 0
+        failing_since, redirects = time.monotonic() if tries else 0.0, 0
         route: Route | None = None
         only = only or self.connections.only_pool
         try:

@@ -59,7 +59,7 @@ class MemoryLink:
             raise UsageError("the app on memory:// is closed: open another one")
         return self._carrier.run(call)
 
-    def run_now(self, call: Call[T], stream: object = None) -> T:  # noqa: ARG002 - nothing is repeated
+    def run_now(self, call: Call[T]) -> T:
         """Run a call."""
         return self.run(call)
 
