@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import duly
+from duly._core.call import Call
 from duly.worker.monitor import Monitor
 from tests.conftest import StartedServer
 from tests.fault.recorded import assert_accounts, assert_drained
@@ -143,6 +144,31 @@ class TestRounds:
         assert f"have reached the crash limit and are dead: {id_}" in caplog.text
         assert await queue.redrive() == 1
         assert [d.body for d in await queue.receive(wait=5)] == ["poison"]
+
+    async def test_receive_releases_its_messages_if_it_cannot_reject_poison(
+        self, app: duly.AsyncDuly, queue_name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        queue = app.queue(queue_name, crash_limit=1)
+        await queue.send("poison")
+        async with monitored(app, queue_name):
+            await queue.receive(1, wait=5, lease=0.02)
+            await shows(queue, ready=1, crashed=1)
+        await queue.send("harmless")
+        run_now = app._link.run_now
+
+        async def refused(call: Call[Any]) -> Any:
+            if call.script.name == "reject":
+                raise duly.ServerError("the user may not reject")
+            return await run_now(call)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(app._link, "run_now", refused)
+            with pytest.raises(duly.ServerError, match="may not reject"):
+                await queue.receive(wait=5)
+
+        await shows(queue, ready=2, leased=0, crashed=1)
+        assert [d.body for d in await queue.receive(wait=5)] == ["harmless"]
+        await shows(queue, leased=1, dead=1)
 
     async def test_receive_waits_on_after_it_has_rejected_poison(self, app: duly.AsyncDuly, queue_name: str) -> None:
         queue = app.queue(queue_name, crash_limit=1)

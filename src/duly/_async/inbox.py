@@ -257,17 +257,15 @@ class AsyncInbox(ABC, Generic[BodyT]):
         while True:
             # --- async only
             claimed = await self._link.run_now(call)
-            is_more = await self._follow_up(claimed)
-            claimed = await self._without_poison(claimed)
             # --- sync only
             # | claimed = self._link.run_whole(call, self._give_back)
-            # | try:
-            # |     is_more = self._follow_up(claimed)
-            # |     claimed = self._without_poison(claimed)
-            # | except BaseException:  # a signal handler has raised
-            # |     self._give_back(claimed)
-            # |     raise
             # --- end
+            try:
+                is_more = await self._follow_up(claimed)
+                claimed = await self._without_poison(claimed)
+            except BaseException:  # a reject has failed, or a signal handler has raised
+                await self._give_back(claimed)
+                raise
             rounds += 1
             if claimed.ids or not is_more or rounds == _FIRED_IN_A_ROW:
                 return claimed

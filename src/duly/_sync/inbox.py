@@ -253,7 +253,7 @@ class Inbox(ABC, Generic[BodyT]):
             try:
                 is_more = self._follow_up(claimed)
                 claimed = self._without_poison(claimed)
-            except BaseException:  # a signal handler has raised
+            except BaseException:  # a reject has failed, or a signal handler has raised
                 self._give_back(claimed)
                 raise
             rounds += 1
