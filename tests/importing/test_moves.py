@@ -552,6 +552,31 @@ def test_a_move_to_a_queue_of_that_name_elsewhere_is_refused_as_well(
         importing.move(importing.PlainList(origin, queue_name), elsewhere.queue(queue_name))
 
 
+def test_a_move_resumes_only_messages_that_are_still_held_when_it_comes_to_their_place(
+    old: redis.Redis, origin: duly.Duly, app: duly.Duly, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another move has sent the message of the second place, and a cancel has freed its dedup value."""
+    queue = app.queue(queue_name)
+    lists = [importing.PlainList(origin, f"{queue_name[-38:]}.{number}") for number in (1, 2)]
+    first, second = (place.key for each in lists for place in each.places())
+    old.lpush(first, '"a"')
+    old.lpush(second, '"b"')
+    with monkeypatch.context() as patch:
+        patch.setattr(queue, "send_many", Fuse(1, is_sent=False).guard(queue.send_many))
+        with pytest.raises(Killed):
+            importing.move(lists[1], queue)
+    monkeypatch.setattr(lists[0], "places", lambda: [*importing.PlainList(origin, first).places(), *lists[1].places()])
+
+    def finish_the_second(_done: int) -> None:
+        if old.hlen(holding_key(second)):
+            assert importing.move(lists[1], queue).resumed == 1
+            (id_,) = [each.id for each in queue.list("ready") if each.body == "b"]
+            assert queue.cancel(id_)
+
+    report = importing.move(lists[0], queue, on_progress=finish_the_second)
+    assert (report.resumed, consume(queue)) == (0, ["a"])
+
+
 def test_messages_that_an_earlier_version_has_taken_go_to_any_queue(
     old: redis.Redis, origin: duly.Duly, app: duly.Duly, queue_name: str
 ) -> None:

@@ -64,12 +64,13 @@ def move(
     mover = _Mover(source, queue, report, on_progress or (lambda _done: None))
     to = _port.destination_of(queue)
     fences = [(Fence(source.app, place, to), place) for place in source.places()]
-    all_held = [fence.held() for fence, _ in fences]  # raises before anything is moved
-    for (fence, place), held in zip(fences, all_held, strict=True):
+    for fence, _ in fences:
+        fence.held()  # raises before anything is moved
+    for fence, place in fences:
         if dry_run:
-            mover.count(fence, place, held)
+            mover.count(fence, place)
         else:
-            mover.resume(fence, place, held)
+            mover.resume(fence, place)
             mover.drain(fence, place)
     for reason, number in source.others().items():
         if number:
@@ -86,9 +87,10 @@ class _Mover:
         self._report = report
         self._on_progress = on_progress
 
-    def count(self, fence: Fence, place: Place, held: Sequence[Held]) -> None:
+    def count(self, fence: Fence, place: Place) -> None:
         """Report the effects of a move, including the messages that an earlier one has taken."""
         report, seen = self._report, 0
+        held = fence.held()
         report.resumed += len(held)
         self._note_moved(place, [each.arrival for each in held])
         while entries := fence.read(seen, PAGE):
@@ -102,8 +104,12 @@ class _Mover:
                     report.left[judged.reason] += 1
             self._on_progress(report.total)
 
-    def resume(self, fence: Fence, place: Place, held: Sequence[Held]) -> None:
-        """Send the messages that an earlier move has taken."""
+    def resume(self, fence: Fence, place: Place) -> None:
+        """Send the messages that an earlier move has taken and not sent since.
+
+        They are read now: moves of the places before may have taken hours.
+        """
+        held = fence.held()
         for start in range(0, len(held), PAGE):
             self._send(fence, place, held[start : start + PAGE])
         self._report.resumed += len(held)
