@@ -38,7 +38,12 @@ def log_reclaimed(queue: str, reclaimed: Sequence[Reclaimed]) -> None:
 def log_poison(queue: str, ids: Sequence[str]) -> None:
     """Log messages that reached the crash limit, and that `receive()` made dead."""
     names = ", ".join(ids[:_MOST_LINES]) + (" ..." if len(ids) > _MOST_LINES else "")
-    _LOG.warning("%d messages of %s have reached the crash limit and are dead: %s", len(ids), title_of(queue), names)
+    if len(ids) == 1:
+        _LOG.warning("1 message of %s has reached the crash limit and is dead: %s", title_of(queue), names)
+    elif ids:
+        _LOG.warning(
+            "%d messages of %s have reached the crash limit and are dead: %s", len(ids), title_of(queue), names
+        )
 
 
 def _log_sum(queue: str, reclaimed: Sequence[Reclaimed]) -> None:

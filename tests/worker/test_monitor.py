@@ -141,7 +141,7 @@ class TestRounds:
         letter = await queue.get(id_)
         assert letter is not None
         assert (letter.state, letter.reason, letter.crashes) == ("dead", "poison", 2)
-        assert f"have reached the crash limit and are dead: {id_}" in caplog.text
+        assert f"1 message of queue '{queue_name}' has reached the crash limit and is dead: {id_}" in caplog.text
         assert await queue.redrive() == 1
         assert [d.body for d in await queue.receive(wait=5)] == ["poison"]
 

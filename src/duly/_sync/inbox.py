@@ -276,8 +276,8 @@ class Inbox(ABC, Generic[BodyT]):
             return claimed
         deliveries = self._deliveries(claimed, self._lease, renew=False)
         poison = [(deliveries[at], "poison", "", "") for at in places]
-        self._link.run_now(ops.reject(self._keys, self.options, poison))
-        log_poison(self.label, [delivery.id for delivery, *_ in poison])
+        lost = self._link.run_now(ops.reject(self._keys, self.options, poison))
+        log_poison(self.label, [delivery.id for at, (delivery, *_) in enumerate(poison) if at not in lost])
         return claimed.without(places)
 
     def _received(self, claimed: replies.Claimed, lease: float, began: float, *, renew: bool) -> Deliveries[BodyT]:
