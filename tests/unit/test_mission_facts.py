@@ -205,7 +205,7 @@ def section(page: str, heading: str) -> str:
         pytest.param("README.md", "Guarantees", r"delivery is \*at least once\*", id="003-3 at least once"),
         pytest.param(
             "docs/receiving.md", "Leases, renewal, fencing",
-            r"is frozen for longer than its lease .* does not know it",
+            r"is frozen for longer than its lease .* does not notice",
             id="003-3 a lost lease",
         ),
         pytest.param(
