@@ -192,3 +192,29 @@ def test_a_row_of_another_type_leaves_its_bytes_unknown(make_queue: Any) -> None
     queue.wire.run("HDEL", queue.keys.key("meta"), "dead_why")
     queue.wire.run("SET", queue.keys.key("why"), "x")
     assert stats_of(queue).dead_why_bytes is None
+
+
+def test_an_audit_counts_each_row_once_while_rows_of_live_messages_are_removed(make_queue: Any) -> None:
+    """HSCAN returns fields twice if the hash shrinks between two steps."""
+    queue: Queue = make_queue()
+    add_uncounted(queue, *(f"dead {number}" for number in range(600)))
+    (real, _) = rows_of(queue, queue.dump())
+    why, live = queue.keys.key("why"), [f"live {number}" for number in range(6000)]
+    for most in range(1, 61, 6):
+        queue.wire.run("HSET", why, *(part for id_ in live for part in (id_, b"x")))
+        counted, cursor = steps_of_audit(queue, "why", "0", most)
+        queue.wire.run("HDEL", why, *live)
+        rest = [steps_of_audit(queue, *step) for step in (("why", cursor), ("dead", "0"), ("done", "0"))]
+        assert counted + sum(more for more, _ in rest) == real
+
+
+def steps_of_audit(queue: Queue, source: str, cursor: str, most: int = 1000) -> tuple[int, str]:
+    """Run steps of an audit. Return the bytes of rows of dead letters that they found, and the next cursor."""
+    counted = 0
+    for _ in range(most):
+        call = ops.audit_step(queue.keys, source, cursor, repair=False)
+        step = call.decode(queue.call(call))
+        counted, cursor = counted + step.sizes["dead_why_bytes"], step.cursor
+        if cursor == "0":
+            break
+    return counted, cursor

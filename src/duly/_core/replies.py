@@ -301,7 +301,7 @@ class AuditStep(NamedTuple):
     checked: int
     sizes: Mapping[str, int]
     """The bytes that the step found, by the number of `Stats` that counts them: of records in a step of `msgs`, of rows
-    in a step of `why`."""
+    in a step of `dead` or `done`."""
     faults: list[AuditFault]
 
 

@@ -112,7 +112,16 @@ local function check_message(id)
   check_placed(id, record, place)
 end
 
+-- Rows are counted here and not in steps of `why`. If messages finish, `why` may shrink, and HSCAN then returns rows
+-- twice. While no message is added to `dead` or removed from it, ZSCAN returns each once.
+local function check_over(id)
+  count_row(source, redis.call('HSTRLEN', keys.why, id))
+  check_message(id)
+end
+
 local CHECKS = {
+  dead = check_over,
+  done = check_over,
   counts = function(id, stored)
     check_counts(id, stored)
     check_message(id)

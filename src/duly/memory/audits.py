@@ -71,7 +71,7 @@ def _step(queue: QueueState, source: str, *, repair: bool) -> list[Any]:
             faults += [id_, fault]
             if repair:
                 _repair(queue, message)
-    rows = queue.row_bytes.values() if source == "why" else (0, 0)
+    rows = [size if source == place else 0 for place, size in queue.row_bytes.items()]
     return [_THROUGH, checked, sizes["live"], sizes["dead"], sizes["done"], *rows, *faults]
 
 

@@ -51,7 +51,6 @@ do
     local record = redis.call('HGET', keys.msgs, id)
     local place = places_of(id, record)[1]
     local is_live = place and place.name ~= 'dead' and place.name ~= 'done'
-    count_row(place and place.name, #stored)
     if not is_why(stored) then
       fault(id, 'a past that cannot be read', function()
         redis.call('HDEL', keys.why, id)

@@ -29,12 +29,9 @@ do
     reply[at] = reply[at] + size
   end
 
-  -- Counts a row of `why`, if its message is dead or done.
+  -- Counts a row of `why` of a message whose place is `dead` or `done`.
   function count_row(place, size)
-    local at = ROWS_AT[place]
-    if at then
-      reply[at] = reply[at] + size
-    end
+    reply[ROWS_AT[place]] = reply[ROWS_AT[place]] + size
   end
 
   function continue_at(following)
