@@ -32,7 +32,7 @@ for at = corrections.first, corrections.last, corrections.stride do
   end
 end
 for _, place in ipairs({ 'dead', 'done' }) do
-  add_row_bytes(keys, place, 0) -- before `repairs` changes
+  row_bytes(keys, place, 0) -- before `repairs` changes
   keys.row_bytes[place] = bytes_of_rows[place] or keys.row_bytes[place]
 end
 redis.call('HINCRBY', META, 'repairs', 1)

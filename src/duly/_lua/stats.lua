@@ -56,7 +56,7 @@ for _, value in ipairs(redis.call('HGETALL', keys.meta)) do
   reply[#reply + 1] = value
 end
 for _, place in ipairs({ 'dead', 'done' }) do
-  local bytes = add_row_bytes(keys, place, 0)
+  local bytes = row_bytes(keys, place, 0)
   if bytes then
     reply[#reply + 1] = place .. '_why_bytes'
     reply[#reply + 1] = tostring(bytes)

@@ -27,6 +27,7 @@ local now = tick(redis.call('HGET', keys.meta, 'clock'))
 local is_more = expire_some(keys, now, 0) == EXPIRED_PER_CALL
 
 local function trim_some(place, kept)
+  row_bytes(keys, place, 0) -- another version may have left them unknown
   local trimmed = trim(keys, place, kept, now, 0)
   is_more = is_more or trimmed == EXTRA_TRIMMED
 end

@@ -3,7 +3,7 @@
 -- An earlier version, which does not count them, may use the queue at the same time. So `dead_why` and `done_why` in
 -- `meta` have the bytes and a state, three numbers: the messages in the place, a counter that grows if one of them is
 -- replaced by another, and `repairs`. Every addition and removal changes the state. If it is not the present one, the
--- rows are counted again; the bytes of too many rows are unknown.
+-- bytes are unknown until the rows are counted again.
 
 local function row_state(keys, place)
   local grows = place == 'dead' and 'buried' or 'done_trimmed'
@@ -13,34 +13,42 @@ end
 
 -- Adds to the bytes, and returns them; nil: unknown. `keys.row_bytes` has them until they are stored. It is called
 -- before a message is added to `place` or removed from it. After the last one, the caller calls store_row_bytes();
--- without it, the bytes are counted again.
+-- without it, the bytes are unknown.
 local function add_row_bytes(keys, place, change)
-  local MOST_COUNTED = 1000
-
-  local function counted()
-    local bytes = 0
-    for _, id in ipairs(redis.call('ZRANGE', keys[place], 0, -1)) do
-      local size = redis.pcall('HSTRLEN', keys.why, id)
-      if type(size) == 'table' then
-        return 'unknown' -- another program has overwritten `why`
-      end
-      bytes = bytes + size
-    end
-    return bytes
-  end
-
-  local function known()
+  local function stored()
     local bytes, state = string.match(redis.call('HGET', keys.meta, place .. '_why') or '', '^(%d+) (.+)$')
-    if state == row_state(keys, place) then
+    local present = row_state(keys, place)
+    if state == present then
       return tonumber(bytes)
     end
-    return redis.call('ZCARD', keys[place]) > MOST_COUNTED and 'unknown' or counted()
+    return string.sub(present, 1, 2) == '0 ' and 0 or 'unknown'
   end
 
   keys.row_bytes = keys.row_bytes or {}
-  local bytes = keys.row_bytes[place] or known()
+  local bytes = keys.row_bytes[place] or stored()
   keys.row_bytes[place] = bytes == 'unknown' and bytes or bytes + change
   return bytes ~= 'unknown' and keys.row_bytes[place] or nil
+end
+
+-- Returns the bytes, and counts the rows again if they are unknown; nil: they are too many, without the `added` ones.
+-- Scripts that run for each message do this only for a budget: while two versions use the queue, it would slow down
+-- every call.
+local function row_bytes(keys, place, added)
+  local MOST_COUNTED = 1000
+  local bytes = add_row_bytes(keys, place, 0)
+  if bytes or redis.call('ZCARD', keys[place]) > MOST_COUNTED + added then
+    return bytes
+  end
+  bytes = 0
+  for _, id in ipairs(redis.call('ZRANGE', keys[place], 0, -1)) do
+    local size = redis.pcall('HSTRLEN', keys.why, id)
+    if type(size) == 'table' then
+      return nil -- another program has overwritten `why`
+    end
+    bytes = bytes + size
+  end
+  keys.row_bytes[place] = bytes
+  return bytes
 end
 
 local function store_row_bytes(keys)

@@ -18,7 +18,7 @@ local function trim(keys, name, keep, now, added)
     excess = redis.call('ZCARD', place) - keep.count
   end
   if keep.bytes >= 0 then
-    held = tonumber(redis.call('HGET', keys.meta, size_field) or 0) + (add_row_bytes(keys, name, 0) or 0)
+    held = tonumber(redis.call('HGET', keys.meta, size_field) or 0) + (row_bytes(keys, name, added) or 0)
   end
   local oldest = redis.call('ZRANGE', place, 0, added + EXTRA_TRIMMED - 1, 'WITHSCORES')
   local trimmed, freed = 0, 0
