@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import duly
-from duly._core.call import Call, CallStream
+from duly._core.call import Call
 
 
 class Counted:
@@ -23,9 +23,9 @@ class Counted:
                 self.scripts.append(call.script.name)
             return begun
 
-        async def counted(call: Call[Any], stream: CallStream | None = None) -> Any:
+        async def counted(call: Call[Any]) -> Any:
             self.scripts.append(call.script.name)
-            return await run_now(call, stream)
+            return await run_now(call)
 
         monkeypatch.setattr(app._link, "begin", counted_if_begun)
         monkeypatch.setattr(app._link, "run_now", counted)
