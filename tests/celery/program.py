@@ -7,6 +7,8 @@ from typing import Any
 import redis
 from celery import Celery, Task
 from celery.exceptions import Reject
+from kombu import Exchange, Queue
+from kombu.common import Broadcast
 
 import duly.celery
 
@@ -14,6 +16,8 @@ RECORD = os.environ.get("PROGRAM_RECORD", "redis://localhost:1/0")
 NAMESPACE = os.environ.get("PROGRAM_NAMESPACE", "duly")
 LEASE = float(os.environ.get("PROGRAM_LEASE", "1.5"))
 PATIENCE = float(os.environ.get("PROGRAM_PATIENCE", "5"))
+BROADCAST = os.environ.get("PROGRAM_BROADCAST")
+"""The name of a queue of which each worker gets all messages, if there is one."""
 OF_REDIS = {"visibility_timeout": LEASE, "unacked_restore_interval": 1, "unacked_restore_throttle": 1}
 """Options of the redis transport by which it returns the tasks of a dead worker as soon. Duly ignores them."""
 
@@ -29,6 +33,8 @@ app.conf.update(
     result_backend=RECORD,
     worker_hijack_root_logger=False,
 )
+if BROADCAST:
+    app.conf.task_queues = [Queue("celery"), Broadcast(BROADCAST)]
 tasks = duly.celery.setup(app)
 record = redis.Redis.from_url(RECORD, decode_responses=True)
 
@@ -44,6 +50,12 @@ def work(self: Task, name: str, seconds: float = 0) -> str:
     time.sleep(seconds)
     note("end", name)
     return f"{name} in {os.getpid()}"
+
+
+def tell(exchange: str, name: str) -> None:
+    """Send a task to the workers that have a queue for broadcasts with this name."""
+    everyone = Exchange(exchange, type="fanout")
+    work.apply_async([name], exchange=everyone, routing_key=exchange, declare=[everyone])
 
 
 @app.task(bind=True)

@@ -91,6 +91,15 @@ class Program:
         """Return the messages that workers have."""
         return [message.raw for message in self._queue.list("leased")]
 
+    def queues(self) -> list[str]:
+        """Return the names of all queues on the server."""
+        return self._duly.queues()
+
+    def lasting_keys(self) -> set[str]:
+        """Return the keys on the server that do not expire."""
+        found = self.module.record.scan_iter(f"{self.namespace}:*", count=1000)
+        return {key for key in found if self.module.record.ttl(key) == -1}
+
     def close(self) -> None:
         """Kill the workers that still run."""
         self._duly.close()

@@ -183,3 +183,22 @@ def lose_a_retry(server: Server, program: Program, told: Path) -> None:
         lambda: worker.log,
     )
     server.start()
+
+
+@pytest.mark.long
+def test_workers_that_were_killed_leave_no_queues_for_broadcasts(program: Program) -> None:
+    """Remote control, events, gossip and `Broadcast` take as many keys for three workers as for one."""
+    module, kept = program.module, list[set[str]]()
+    for number in range(3):
+        worker = program.worker("-P", "solo", "-E", PROGRAM_BROADCAST="everyone")
+        module.tell("everyone", f"heard-{number}")
+        program.wait_for("end", f"heard-{number}")
+        assert module.app.control.ping(timeout=60, limit=1)
+        worker.kill()
+        module.tell("everyone", f"missed-{number}")
+        kept.append(program.lasting_keys())
+
+    assert program.queues() == []
+    assert any("everyone" in key for key in kept[0])
+    assert kept[0] == kept[1] == kept[2]
+    assert {run.name for run in program.runs("start")} == {"heard-0", "heard-1", "heard-2"}

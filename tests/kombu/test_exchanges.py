@@ -94,6 +94,24 @@ def test_transient_queues_of_a_fanout_exchange_get_messages_from_their_binding_o
     assert app.queues() == []
 
 
+def test_broadcasts_for_a_consumer_that_died_do_not_pile_up(
+    connect: Connect, app: duly.Duly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duly.kombu.channel.KEEP", duly.Keep(count=10))
+    exchange = kombu.Exchange("all", type="fanout")
+    dead = kombu.Queue("dead", exchange, auto_delete=True)
+    dead(connect().default_channel).declare()
+    publisher = connect().Producer(exchange=exchange)
+
+    for number in range(500):
+        publisher.publish(number)
+
+    stats = app.topic("all").stats()
+    assert (stats.published, stats.length < 150) == (500, True)
+    assert app.topic("all").groups() == []
+    assert app.queues() == []
+
+
 def test_routing_keys_with_wildcards_filter_broadcasts(connect: Connect) -> None:
     """Celery's gossip binds with worker.#, and wants no events of tasks."""
     exchange = kombu.Exchange("celeryev", type="fanout")

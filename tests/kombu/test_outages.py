@@ -8,7 +8,7 @@ import kombu
 import pytest
 
 import duly
-from duly._sync.outbox import Outbox
+from duly._sync.outbox import Outbox, Publishes
 from tests.kombu.conftest import Connect
 from tests.kombu.test_messages import QUEUE, consume, publish
 from tests.servers import Server
@@ -96,6 +96,35 @@ def test_a_publish_whose_reply_was_lost_is_repeated_and_stored_once(
 
     assert not replies
     assert [app.queue(queue.name).stats().sent for queue in queues] == [1, 1]
+
+
+def test_a_fanout_whose_reply_was_lost_is_repeated_and_stored_once(
+    connect: Connect, app: duly.Duly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange = kombu.Exchange("everyone", type="fanout")
+    connection, lasting = connect(), kombu.Queue("lasting", exchange)
+    listener = kombu.Queue("listener", exchange, auto_delete=True)
+    found: list[kombu.Message] = []
+    publish, replies = Publishes.publish, [duly.Unavailable("the reply was lost")]
+
+    def publish_and_lose_a_reply(publishes: Publishes, entry: Any) -> str:
+        stored = publish(publishes, entry)
+        if replies:
+            raise replies.pop()
+        return stored
+
+    monkeypatch.setattr(Publishes, "publish", publish_and_lose_a_reply)
+    lasting(connection.default_channel).declare()
+    with kombu.Consumer(connection.channel(), [listener], on_message=found.append, no_ack=True):
+        publisher = connect().Producer(exchange=exchange)
+        for body in ("first", "first", "last"):
+            publisher.publish(body, retry=True)
+        while not found or found[-1].payload != "last":
+            connection.drain_events(timeout=60)
+
+    assert not replies
+    assert [message.payload for message in found] == ["first", "first", "last"]
+    assert app.queue("lasting").stats().sent == 3
 
 
 def test_messages_that_share_their_properties_are_all_stored(connect: Connect, app: duly.Duly) -> None:

@@ -11,7 +11,7 @@ from duly import _port
 from duly.kombu.declarations import Binding
 from duly.kombu.envelope import Leased, Raw, forget_id, headers_of, id_of, identified, packed, timing_of
 from duly.kombu.mailbox import Consumed, Mailbox
-from duly.kombu.subscription import KEEP, ROUTING_KEY, Feed, Subscription
+from duly.kombu.subscription import KEEP, REPEATS, ROUTING_KEY, Feed, Subscription
 
 _WAITING: Final = ("ready", "delayed", "parked")
 """States of messages that no worker has."""
@@ -203,7 +203,13 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self._put(binding.queue, message, message_ttl)
         timing = timing_of(message, self.transport.options, None)
         if not timing.is_over:
-            self._topic(exchange).publish(packed(message), at=timing.at, headers={ROUTING_KEY: routing_key or ""})
+            self._topic(exchange).publish(
+                packed(message),
+                at=timing.at,
+                headers={ROUTING_KEY: routing_key or ""},
+                dedup=id_of(message),
+                dedup_for=REPEATS,
+            )
 
     def _topic(self, exchange: str) -> duly.Topic[bytes]:
         topic: duly.Topic[bytes] = self.transport.app.topic(_port.encoded_name(exchange), keep=KEEP)

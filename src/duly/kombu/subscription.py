@@ -16,6 +16,8 @@ from duly.kombu.fetcher import Fetcher
 from duly.kombu.mailbox import Consumed, Mailbox
 
 KEEP: Final = duly.Keep(count=10_000, age=600)
+REPEATS: Final = 60.0
+"""Seconds for which a publish that kombu repeats is stored once. Each publish takes a row on the server for as long."""
 ROUTING_KEY: Final = "routing_key"
 """The header of an entry that has the routing key of its message."""
 _WAIT: Final = 5.0
