@@ -153,6 +153,24 @@ async def test_a_schedule_returns_as_it_was_added(app: duly.AsyncDuly, when: dic
     assert await DulyScheduleSource(app).get_schedules() == [schedule]
 
 
+async def test_a_schedule_with_a_cron_expression_stays_after_it_was_sent(app: duly.AsyncDuly) -> None:
+    source, schedule = DulyScheduleSource(app), schedule_of(cron="* * * * *")
+    await source.add_schedule(schedule)
+
+    await source.pre_send(schedule)
+    await source.post_send(schedule)
+
+    assert await source.get_schedules() == [schedule]
+
+
+async def test_schedules_are_read_by_many_at_once(app: duly.AsyncDuly) -> None:
+    source, added = DulyScheduleSource(app), [schedule_of(cron="* * * * *") for _ in range(20)]
+    await asyncio.gather(*(source.add_schedule(schedule) for schedule in added))
+
+    for found in await asyncio.gather(*(source.get_schedules() for _ in range(10))):
+        assert sorted(each.schedule_id for each in found) == sorted(each.schedule_id for each in added)
+
+
 async def test_messages_that_are_sent_at_once_are_delivered_once_each(app: duly.AsyncDuly) -> None:
     broker = DulyBroker(app, fetch=10)
     wanted = [str(number).encode() for number in range(50)]
@@ -224,3 +242,30 @@ async def test_results_and_progress_are_stored(app: duly.AsyncDuly) -> None:
     progress = await backend.get_progress("t")
     assert progress is not None
     assert progress.meta == {"done": 1}
+
+
+async def test_a_result_can_be_read_again_and_by_many_at_once(app: duly.AsyncDuly) -> None:
+    backend: DulyResultBackend[int] = DulyResultBackend(app)
+    await backend.set_result("t", TaskiqResult(is_err=False, return_value=11, execution_time=112.2))
+
+    found = await asyncio.gather(*(backend.get_result("t") for _ in range(10)))
+
+    assert {(each.return_value, each.execution_time, each.is_err) for each in found} == {(11, 112.2, False)}
+
+
+async def test_a_result_expires(app: duly.AsyncDuly) -> None:
+    backend: DulyResultBackend[int] = DulyResultBackend(app, keep=0.2)
+    await backend.set_result("t", TaskiqResult(is_err=False, return_value=1, execution_time=0))
+    await asyncio.sleep(0.5)
+
+    with pytest.raises(ResultGetError):
+        await backend.get_result("t")
+
+
+async def test_a_result_that_is_not_json_is_refused(app: duly.AsyncDuly) -> None:
+    backend: DulyResultBackend[Any] = DulyResultBackend(app)
+
+    with pytest.raises(ValueError, match="object"):
+        await backend.set_result("t", TaskiqResult(is_err=False, return_value=object(), execution_time=0))
+
+    assert await backend.is_result_ready("t") is False
