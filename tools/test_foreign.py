@@ -15,7 +15,7 @@ import sys
 import tarfile
 import tempfile
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -227,9 +227,9 @@ class Suite:
         subprocess.run(command, cwd=self._directory, check=True)
 
 
-def _reason(test: str, errors: list[str]) -> str | None:
-    """Return why a test may fail with these errors, or None."""
-    known, reason = KNOWN.get(test.partition("[")[0], ("", None))
+def reason_of(excuses: Mapping[str, tuple[str, str]], test: str, errors: list[str]) -> str | None:
+    """Return why a test may fail with these errors, or None. `excuses`: the text of an error, and the reason."""
+    known, reason = excuses.get(test.partition("[")[0], ("", None))
     return reason if all(known in error or error.startswith(OF_SUBTESTS) for error in errors) else None
 
 
@@ -241,7 +241,7 @@ def _results(names: list[str], directory: Path, jobs: int, *, compare: bool) -> 
         here = suite.run("duly", jobs)
         print(f"{name} on duly: {here}", flush=True)
         for test, errors in sorted(here.failed.items()):
-            print(f"  failed: {test}: {_reason(test, errors) or 'NO KNOWN REASON'}", flush=True)
+            print(f"  failed: {test}: {reason_of(KNOWN, test, errors) or 'NO KNOWN REASON'}", flush=True)
         if compare:
             there = suite.run("redis", jobs)
             print(f"{name} on redis: {there}", flush=True)
@@ -249,7 +249,7 @@ def _results(names: list[str], directory: Path, jobs: int, *, compare: bool) -> 
                 print(f"  failed on redis: {test}", flush=True)
             for test in sorted(here.failed.keys() & there.passed):
                 print(f"  failed on duly alone: {test}", flush=True)
-        yield all(_reason(test, errors) for test, errors in here.failed.items())
+        yield all(reason_of(KNOWN, test, errors) for test, errors in here.failed.items())
 
 
 def main() -> int:

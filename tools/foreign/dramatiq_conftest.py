@@ -11,6 +11,7 @@ import pytest
 from dramatiq.rate_limits.backends import StubBackend as StubRates
 from dramatiq.results.backends import RedisBackend, StubBackend
 
+import duly
 from duly.dramatiq import DulyBackend, DulyBroker
 from duly.dramatiq.consumer import DulyConsumer
 
@@ -28,8 +29,26 @@ class NotingConsumer(DulyConsumer):
         super().nack(message)
 
 
+class OpenQueue:
+    """A queue of Duly with two methods of the queues in Dramatiq's broker for tests, which are in memory."""
+
+    def __init__(self, queue: duly.Queue[bytes]) -> None:
+        self._queue = queue
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+    def get(self, timeout: float) -> bytes:
+        (delivery,) = self._queue.receive(limit=1, wait=timeout)
+        delivery.ack()
+        return delivery.raw
+
+    def put(self, raw: bytes) -> None:
+        self._queue.send(raw)
+
+
 class Broker(DulyBroker):
-    """The broker, with two services of Dramatiq's broker for tests: `fail_fast` and `dead_letters`."""
+    """The broker, with three services of Dramatiq's broker for tests: `fail_fast`, `dead_letters` and open queues."""
 
     def __init__(self) -> None:
         super().__init__(URL, namespace=f"test-{uuid.uuid4().hex}")
@@ -39,6 +58,9 @@ class Broker(DulyBroker):
     def dead_letters(self) -> list[Any]:
         dead = (message.raw for queue in self.queues.values() for message in queue.list("dead"))
         return [dramatiq.Message.decode(raw) for raw in dead if raw is not None]
+
+    def _opened(self, name: str) -> Any:
+        return OpenQueue(super()._opened(name))
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 100) -> dramatiq.Consumer:
         consumer = NotingConsumer(self.queues[queue_name], prefetch, timeout / 1000)
