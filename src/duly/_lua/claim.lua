@@ -56,7 +56,7 @@ KEEPS    I1 I2 I3 I4 I6 I7 I8 I9
 -- @include lib/stream_groups.lua
 -- @end
 local OPEN, PAUSED, PASSED_OVER, LIMITED = 0, 1, 2, 3
-local RECLAIMED_PER_CALL, BYTES_PER_CALL, MINUTE_US = 100, 4194304, 60000000
+local BYTES_PER_CALL, MINUTE_US = 4194304, 60000000
 -- @only group
 local GROUP = group_of(LEASED)
 -- @end
@@ -143,15 +143,13 @@ end
 
 -- Reclaim leases that ran out.
 -- The server may have hung since a claim was sent behind a block: holders renew before a later claim.
-local ran_out = (is_late or after == 'behind') and {}
-  or redis.call('ZRANGEBYSCORE', LEASED, '-inf', claim.now, 'WITHSCORES', 'LIMIT', 0, RECLAIMED_PER_CALL)
-for i = 1, #ran_out, 2 do
-  reclaim(claim, ran_out[i], tonumber(ran_out[i + 1]))
-end
-claim.is_cut_short = #ran_out == 2 * RECLAIMED_PER_CALL
-if is_late then
-  local _, deadline = first_leased(LEASED)
-  claim.is_full = (deadline or math.huge) <= claim.now -- messages with leases that ran out may come first
+local first_deadline = first_deadline_of(LEASED)
+local has_reclaimed = first_deadline <= claim.now and not is_late and after ~= 'behind'
+if has_reclaimed then
+  reclaim_some(claim)
+  first_deadline = first_deadline_of(LEASED)
+elseif is_late then
+  claim.is_full = first_deadline <= claim.now -- messages with leases that ran out may come first
 end
 -- @only group
 local known = redis.call('HMGET', META, 'fed', 'swept', 'sweeping')
@@ -169,10 +167,12 @@ end
 -- @end
 
 -- Find out how many messages this call may lease.
-claim.any_counts = redis.call('EXISTS', COUNTS) == 1
-claim.is_isolating = claim.any_counts and suspects ~= 'with' and crash_limit > 1
-if redis.call('EXISTS', EXPIRES) == 1 then
-  drop_some_expired(claim)
+if redis.call('EXISTS', COUNTS, EXPIRES) > 0 then -- most queues have neither
+  claim.any_counts = redis.call('EXISTS', COUNTS) == 1
+  claim.is_isolating = claim.any_counts and suspects ~= 'with' and crash_limit > 1
+  if redis.call('EXISTS', EXPIRES) == 1 then
+    drop_some_expired(claim)
+  end
 end
 local limits = (interval > 0 or in_flight >= 0) and room(claim.now, tonumber(meta[7] or 0), was_limited)
 if limits then
@@ -223,7 +223,7 @@ if taken > 0 then
   redis.call('HSET', LEASES, unpack(claim.leases))
   -- The fence is the time of the claim. So it grows even if the queue is deleted or the server fails over.
   redis.call('HSET', META, 'clock', now, 'lateness', claim.lateness, 'delivered', (meta[5] or 0) + taken)
-elseif #ran_out > 0 or claim.buried > 0 then
+elseif has_reclaimed or claim.buried > 0 then
   store_clock(META, now)
 end
 -- @only group
@@ -232,9 +232,9 @@ if claim.clock > now then
 end
 -- @end
 
--- Decide when to claim again, and which consumer watches until then.
+-- Decide when to claim again, and which consumer watches until then. The leases of this call may end before others.
 local state = is_paused and PAUSED or claim.has_skipped_suspects and PASSED_OVER or claim.free_at and LIMITED or OPEN
-local next_at = slot or math.huge
+local next_at = math.min(slot or math.huge, first_deadline, taken > 0 and tonumber(claim.deadline) or math.huge)
 -- @only group
 next_at = math.min(next_at, now + (next_entry or math.huge))
 -- @end
@@ -258,8 +258,8 @@ elseif is_watching then
   redis.call('DEL', WAKE) -- this consumer has found all that is due, and watches from now on
 elseif taken > 0 or next_us == 0 or (after == 'pass' and next_us > 0 and state ~= PAUSED) then
   leave_wake_token(WAKE) -- another consumer must watch due times and deadlines
-else
-  take_wake_token_if_empty(WAKE, MSGS, META)
+elseif not meta[9] and redis.call('HLEN', MSGS) == 0 then
+  redis.call('DEL', WAKE) -- an empty queue has no key (I9)
 end
 -- @end
 answer({ fence, claim.ids }) -- stored even if empty: a late copy must not lease messages

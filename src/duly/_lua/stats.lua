@@ -36,7 +36,7 @@ for _, waiting in pairs(keys.waiting) do
   end
   ready, delayed = ready + due, delayed + rest
 end
-local _, first_deadline = first_leased(keys.leased)
+local first_deadline = first_deadline_of(keys.leased)
 
 local reply = {
   now,
@@ -48,7 +48,7 @@ local reply = {
   redis.call('ZCARD', keys.done),
   oldest,
   next_due,
-  first_deadline or -1,
+  first_deadline < math.huge and first_deadline or -1,
   meta[2] or '',
   tonumber(meta[3] or 0),
 }

@@ -18,13 +18,9 @@ local function count_leased(leased)
   return math.max(redis.call('ZCARD', leased) - 1, 0)
 end
 
--- Returns id and deadline of the lease that ends first, or nil.
-local function first_leased(leased)
-  local head = redis.call('ZRANGE', leased, 0, 0, 'WITHSCORES')
-  if #head == 0 or head[1] == ENCODING_GUARD then
-    return nil
-  end
-  return head[1], tonumber(head[2])
+-- Returns when the first lease ends, or infinity, which is the score of the guard.
+local function first_deadline_of(leased)
+  return tonumber(redis.call('ZRANGE', leased, 0, 0, 'WITHSCORES')[2]) or math.huge
 end
 
 -- Removes ids from the set. This is for scripts that ack the entries themselves; others call `remove_leased`.

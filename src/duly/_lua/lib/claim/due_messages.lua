@@ -56,38 +56,29 @@ local function lease_candidates(claim, waiting, candidates, found, lanes)
   claim.bytes = bytes
 end
 
--- Notes how late the message at a position of claim.ids is, if there is one.
-local function note_lateness(claim, at)
-  if claim.ids[at] then
-    local since = claim.any_counts and due_by_counts(claim.counts[at])
-    since = since or struct.unpack('<d', claim.records[at], DUE_AT)
-    claim.lateness = math.max(claim.lateness, claim.now - since)
-  end
-end
-
--- Leases due messages of one priority, and parks those whose turn it is not. It reads `ahead` more than it needs.
-local function take_from(claim, waiting, ahead)
-  local wanted, first = claim.allowed - #claim.ids, #claim.ids + 1
-  local looked_at = math.min(wanted + ahead, PARKED_PER_CALL - claim.parked) -- each of them may be parked
-  local due = due_in(waiting, claim.now, 0, looked_at)
-  local candidates = claim.is_isolating and without_suspects(claim, waiting, due, looked_at) or due
+-- Leases up to `wanted` of `candidates`, and parks those whose turn it is not. Notes how late the first one is.
+-- Returns the number of messages that had their turn. Some of them may be undeliverable.
+local function take(claim, waiting, candidates, wanted)
   if claim.has_large then
     candidates = fitting_records(claim, candidates)
   end
   if #candidates == 0 then
-    return
+    return 0
   end
   local found, lanes = redis.call('HMGET', MSGS, unpack(candidates)), nil
   if claim.is_keyed then
     candidates, found, lanes = in_turn(claim, waiting, candidates, found, wanted)
     if #candidates == 0 then
-      return
+      return 0
     end
   end
+  local at = #claim.ids + 1
   lease_candidates(claim, waiting, candidates, found, lanes)
-  if #claim.ids - first + 1 < #candidates and (#due == looked_at or #candidates == wanted) then
-    claim.is_full = true -- some could not be delivered: there may be more of this priority
+  if claim.ids[at] then
+    local since = claim.any_counts and due_by_counts(claim.counts[at])
+    since = since or struct.unpack('<d', claim.records[at], DUE_AT)
+    claim.lateness = math.max(claim.lateness, claim.now - since)
   end
-  note_lateness(claim, first)
   redis.call('ZREM', waiting, unpack(candidates)) -- undeliverable ones are gone already
+  return #candidates
 end

@@ -1,16 +1,8 @@
 -- Part of claim: when the caller should claim again. Reads claim.now, ids, is_cut_short, is_full, is_keyed,
 -- has_skipped_suspects and free_at. Changes nothing.
 
--- Returns the next waiting message as { id, due }, or {}. Skipped messages are not upcoming.
-local function next_waiting(claim, waiting)
-  if claim.has_skipped_suspects then
-    return redis.call('ZRANGEBYSCORE', waiting, string.format('(%.0f', claim.now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  end
-  return redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
-end
-
 -- Returns the microseconds until a claim may find more, -1 for never. `next_at` is the time of the next event that the
--- caller knows of.
+-- caller knows of, which includes the ends of leases.
 local function until_next(claim, in_use, next_at)
   -- A caller that got nothing may get a suspect next: undeliverable messages may have come before it.
   local may_have_suspect = claim.has_skipped_suspects and suspects == 'alone' and #claim.ids == 0
@@ -20,16 +12,14 @@ local function until_next(claim, in_use, next_at)
   if claim.is_cut_short or (may_find_more and not claim.free_at) then
     return 0
   end
-  local _, first_deadline = first_leased(LEASED)
-  next_at = math.min(next_at, first_deadline or math.huge)
   if claim.free_at then
     next_at = math.min(next_at, claim.free_at)
   else
     for digit in string.gmatch(in_use, '%d') do
-      local head = next_waiting(claim, WAITING[tonumber(digit)])
-      if #head > 0 then
-        next_at = math.min(next_at, tonumber(head[2]))
-      end
+      local waiting = WAITING[tonumber(digit)]
+      local head = claim.has_skipped_suspects and first_after(waiting, claim.now)
+        or redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
+      next_at = math.min(next_at, tonumber(head[2]) or math.huge)
     end
   end
   if claim.is_keyed and redis.call('EXISTS', PARKED) == 1 then

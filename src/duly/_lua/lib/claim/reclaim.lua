@@ -1,11 +1,14 @@
 -- Part of claim: leases that ran out. The message counts a crash and waits again with its due time, or is buried at the
--- crash limit. Reads claim.now. Adds to claim.reclaimed and claim.buried. For a group, sets claim.has_acked.
+-- crash limit. Reads claim.now. Adds to claim.reclaimed and claim.buried. Sets claim.is_cut_short, and for a group
+-- claim.has_acked.
 
 -- @include lib/record.lua
 -- @include lib/lease.lua
 -- @include lib/counts.lua
 -- @include lib/history.lua
 -- @include lib/bury.lua
+
+local RECLAIMED_PER_CALL = 100
 
 local function put_back(id, record, counts, history)
   local due = counts[DUE] > 0 and counts[DUE] or due_of(record)
@@ -42,4 +45,12 @@ local function reclaim(claim, id, deadline)
   reclaimed[#reclaimed + 1] = lease and consumer_of(lease) or ''
   reclaimed[#reclaimed + 1] = now - deadline
   reclaimed[#reclaimed + 1] = is_dead and 1 or 0
+end
+
+local function reclaim_some(claim)
+  local ran_out = redis.call('ZRANGEBYSCORE', LEASED, '-inf', claim.now, 'WITHSCORES', 'LIMIT', 0, RECLAIMED_PER_CALL)
+  for i = 1, #ran_out, 2 do
+    reclaim(claim, ran_out[i], tonumber(ran_out[i + 1]))
+  end
+  claim.is_cut_short = #ran_out == 2 * RECLAIMED_PER_CALL
 end

@@ -2,7 +2,7 @@
 -- is a message that was delivered before in its life. Both kinds are in one sorted set, by due time. So two fields of
 -- meta for each priority, `before_new0` and `before_retry0`, remember a message before which no due message is of that
 -- kind: claims read each message once. The fields are hints. Without them a claim finds the same messages, later.
--- Reads claim.now, ids, allowed, is_keyed and is_isolating. Sets claim.has_skipped_suspects.
+-- Reads claim.now, ids, allowed, is_keyed and is_isolating. Sets claim.has_skipped_suspects and claim.is_full.
 
 local MAY_BE_PARKED = 100 -- messages of one kind and priority
 
@@ -84,4 +84,25 @@ local function next_by_share(claim, kinds)
   end
   kinds.retries.at = kinds.retries.at + 1
   return retry, credit - 1, is_alone
+end
+
+-- While new messages and retries of one priority are due, gives each kind its share. `take` leases a message.
+local function take_by_share(claim, waiting, digit, take)
+  local kinds = both_kinds(claim, waiting, digit)
+  if not kinds then
+    return
+  end
+  while #claim.ids < claim.allowed and not claim.is_full do
+    local id, credit, is_alone = next_by_share(claim, kinds)
+    if not id then
+      break
+    end
+    local before = #claim.ids
+    take(claim, waiting, { id }, 1)
+    if #claim.ids > before then
+      kinds.turns.credit = credit
+    end
+    claim.is_full = claim.is_full or is_alone
+  end
+  store_turns(kinds.turns, digit)
 end

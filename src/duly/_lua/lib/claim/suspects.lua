@@ -41,3 +41,8 @@ local function without_suspects(claim, waiting, due, wanted)
   claim.is_full = #chosen == wanted or (#chosen > 0 and #behind == LOOKED_PAST)
   return chosen
 end
+
+-- Returns the first message that is due later, as { id, due }, or {}: skipped messages are not upcoming.
+local function first_after(waiting, now)
+  return redis.call('ZRANGEBYSCORE', waiting, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+end
