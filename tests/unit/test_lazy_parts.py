@@ -47,6 +47,26 @@ def test_a_name_belongs_to_one_part() -> None:
         lazy.with_calls("", [LIMITS, Part("lanes", LIMITS.text)])
 
 
+def test_a_helper_that_only_parts_call_is_made_with_them() -> None:
+    before = "local function a()\nend\nlocal function b()\n  a()\nend\nlocal function c()\nend\n"
+    part = Part("limits", "local function room()\n  b()\n  c()\nend\n")
+    behind = lazy.with_calls("c()\nroom()\n", [part])
+    found, moved = lazy.with_helpers(lazy.cut(before + lazy.written_parts([part], "", behind) + behind))
+
+    assert moved == "local function a()\nend\nlocal function b()\n  a()\nend\n"
+    assert found.before == "local function c()\nend\n"
+    assert found.behind == "c()\nlazy_part('limits').room()\n"
+    assert f"if not makers then\n{moved}" in found.with_shared(moved)
+
+
+def test_a_call_of_claim_makes_no_name_that_only_parts_use() -> None:
+    code = lazy.cut(_lua.script("claim").text)
+
+    for name in ("HISTORY", "SCHEDULES", "waiting_by_priority", "count_leased", "keys = {"):
+        assert name in code.block
+        assert name not in code.always
+
+
 def test_parts_of_a_script_stand_together() -> None:
     for path in check_lua.SCRIPTS.glob("*.lua"):
         for kind in check_lua.kinds_of(path):

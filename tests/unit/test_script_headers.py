@@ -132,6 +132,27 @@ def test_the_table_of_keys_has_those_that_are_asked_for() -> None:
     ]
 
 
+def test_names_of_an_enclosing_text_are_not_written_again() -> None:
+    first = "local MSGS, _, DEAD = unpack(KEYS, 1, 3)\n"
+
+    assert header_writer.declared(first) == {"MSGS", "DEAD"}
+    assert header_writer.declarations(STORE, "f(MSGS, LEASED, keys.dead)", of_group=False, but={"MSGS", "DEAD"}) == (
+        "local LEASED = KEYS[2]\nlocal keys = { dead = DEAD }\n"
+    )
+
+
+def test_the_table_of_keys_has_those_that_an_inner_text_asks_for() -> None:
+    written = header_writer.declarations(STORE, "f(keys)", of_group=False, inner="g(keys.dead, LEASED)")
+
+    assert written == "local keys = { dead = KEYS[3] }\n"
+
+
+def test_the_key_of_a_priority_is_found_by_its_digit() -> None:
+    assert header_writer.with_rows("f(waiting.key(digit), keys.waiting)", STORE, of_group=False) == (
+        "f(KEYS[3 + string.find(digits, digit, 1, true)], keys.waiting)"
+    )
+
+
 def test_a_function_that_is_given_keys_needs_no_table() -> None:
     assert declared(STORE, "local function f(keys)\n  return keys.dead\nend\nreturn f") == []
 
@@ -205,8 +226,7 @@ def test_a_row_is_not_a_value() -> None:
 
 def test_a_script_lets_a_full_server_drain_and_answers_a_repeated_call() -> None:
     assert header_writer.prologue(header("KEYS     call, leases", "DRAINS   leases: acks go on")).splitlines() == [
-        "-- @include lib/drain.lua",
-        "let_a_full_server_drain(LEASES)",
+        "redis.call('HDEL', LEASES, '') -- see lib/drain.lua",
         "-- @include lib/repeated.lua",
         "if repeated then",
         "  return repeated",

@@ -14,9 +14,9 @@ from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import Final, Literal
 
-from duly._lua import lazy
+from duly._lua import constants, lazy
 from duly._lua.header import Header, parsed
-from duly._lua.header_writer import declarations, keys_function, prologue, with_rows
+from duly._lua.header_writer import BadName, declarations, declared, keys_function, prologue, with_rows
 
 Kind = Literal["queue", "topic", "group", "freeing"]
 """The kind of store that a script works on: that of a queue; that of a topic, which has delayed publishes; that of a
@@ -98,13 +98,12 @@ def _in_form(text: str, kind: Kind) -> str:
 
 
 _WORD: Final = re.compile(r"\w+")
-_HELPER: Final = re.compile(r"^local function (\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
 
 
 def without_unused(code: str) -> str:
     """Remove helpers that nothing calls: every call of a script creates all of its functions."""
     counts = Counter(_WORD.findall(code))
-    helpers = list(_HELPER.finditer(code))
+    helpers = list(lazy.HELPER.finditer(code))
     unused: list[re.Match[str]] = []
     while found := [helper for helper in helpers if counts[helper.group(1)] == 1]:
         for helper in found:
@@ -131,15 +130,22 @@ def header_of(name: str, kind: Kind = "queue") -> Header:
 
 def preamble(name: str, kind: Kind = "queue") -> str:
     """Write the header of a script as Lua. Includes are not replaced yet."""
-    known, of_group = header_of(name, kind), form_of(kind) == "group"
+    known = header_of(name, kind)
     prologue_code = prologue(known)
-    code = with_rows(_assembled(prologue_code + _body(name), kind), known, of_group=of_group)
-    return declarations(known, code, of_group=of_group) + prologue_code
+    code, helpers = _cut(prologue_code + _body(name), known, kind)
+    inner = helpers + code.block
+    return declarations(known, code.always, of_group=form_of(kind) == "group", inner=inner) + prologue_code
+
+
+def _cut(text: str, known: Header, kind: Kind) -> tuple[lazy.Cut, str]:
+    """Assemble a text, and take those helpers out that only its parts call."""
+    code = with_rows(_assembled(text, kind), known, of_group=form_of(kind) == "group")
+    return lazy.with_helpers(lazy.cut(code))
 
 
 def _assembled(text: str, kind: Kind) -> str:
-    """Replace includes by the files, and remove comments and helpers that nothing calls."""
-    return without_unused(_code(expanded(text, kind)))
+    """Replace includes by the files and constants by values, and remove comments and helpers that nothing calls."""
+    return without_unused(constants.with_values(_code(expanded(text, kind))))
 
 
 def _body(name: str) -> str:
@@ -151,8 +157,14 @@ def _body(name: str) -> str:
 def script(name: str, kind: Kind = "queue") -> Script:
     """Load one script by the name of its transition, in the form for a kind of store."""
     known = header_of(name, kind)
-    text = _assembled(preamble(name, kind) + _body(name), kind)
-    text = _tidied(with_rows(text, known, of_group=form_of(kind) == "group"))
+    first = preamble(name, kind)
+    code, helpers = _cut(first + _body(name), known, kind)
+    if code.block:
+        names = declarations(known, helpers + code.block, of_group=form_of(kind) == "group", but=declared(first))
+        if misused := declared(names) & set(_WORD.findall(helpers)):
+            raise BadName(f"a helper of {name} that only parts call uses {sorted(misused)}")
+        helpers += _assembled(names, kind)
+    text = _tidied(code.with_shared(helpers))
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     keys = tuple("waiting*" if key == "waiting" else key for key in known.keys)
     return Script(name, text, sha, keys, known.argv)

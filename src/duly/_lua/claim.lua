@@ -88,7 +88,6 @@ local GROUP = group_of(LEASED)
 -- @include lib/claim/entries.lua
 -- @end
 
-keys.blocks = on_dead == 'block'
 -- stylua: ignore
 local meta = redis.call(
   'HMGET', META, 'clock', 'paused', 'priorities', 'large', 'delivered', 'keyed', 'tat', 'limited', 'slot', 'point'
@@ -183,7 +182,7 @@ end
 claim.deadline = string.format('%.0f', claim.now + lease_us)
 for digit in string.gmatch(in_use, '%d') do
   if #claim.ids < claim.allowed and not claim.is_full then
-    take_in_turn(claim, WAITING[tonumber(digit)], digit)
+    take_in_turn(claim, waiting.key(digit), digit)
   end
 end
 -- @only group
@@ -202,7 +201,7 @@ end
 -- @end
 
 -- A lane blocked by a dead letter goes on when the letter is trimmed.
-if claim.buried > 0 or (keys.blocks and claim.is_keyed) then
+if claim.buried > 0 or (on_dead == 'block' and claim.is_keyed) then
   trim_dead(claim)
 end
 local stays_limited

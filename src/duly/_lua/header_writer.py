@@ -16,7 +16,7 @@ Unused names are not written, because every call would pay for them: see docs/de
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from duly._lua.header import Argument, Header
@@ -30,6 +30,7 @@ _FIELD: Final = re.compile(r"\.(\w+)")
 _DECLARED: Final = re.compile(r"\blocal ([\w, ]+)")
 _WORD: Final = re.compile(r"(?<![.\w])[A-Za-z_]\w*\b(?! =[^=])")
 _STRING: Final = re.compile(r"'(?:\\.|[^'\\\n])*'")
+_ASSIGNED: Final = re.compile(r"^local ([\w, ]+) =", re.MULTILINE)
 _LAST: Final = f", #KEYS - {len(OF_THE_TOPIC)}"
 _WIDEST_GAP: Final = 1
 """How many unused elements an assignment may include: each takes one of the 200 local names of a function."""
@@ -43,24 +44,32 @@ def prologue(header: Header) -> str:
     """Write the first lines of every script: let a full server drain, and answer a repeated call."""
     lines: list[str] = []
     if header.drains:
-        lines += ["-- @include lib/drain.lua", f"let_a_full_server_drain({header.drains.upper()})"]
+        lines.append(f"redis.call('HDEL', {header.drains.upper()}, '') -- see lib/drain.lua")
     if header.keys[:1] == ("call",) and not header.answers_repeats:
         lines += ["-- @include lib/repeated.lua", "if repeated then", "  return repeated", "end"]
     return _text(lines)
 
 
-def declarations(header: Header, code: str, *, of_group: bool) -> str:
-    """Write those names that a text without comments uses."""
+def declared(names: str) -> set[str]:
+    """Return the names that `declarations` has written."""
+    return {name for line in _ASSIGNED.findall(names) for name in line.split(", ")} - {"_"}
+
+
+def declarations(header: Header, code: str, *, of_group: bool, but: Collection[str] = (), inner: str = "") -> str:
+    """Write those names that a text without comments uses, `but` those that an enclosing text has written.
+
+    `inner` is a text that has its own names, but reads fields of the table `keys` of this one.
+    """
     code = _STRING.sub("''", code)
-    used = _used(code)
+    used = _used(code).difference(but)
     if misused := {argument.name for argument in header.arguments if argument.is_row} & used:
         raise BadName(f"{sorted(misused)}: a row of ARGV is not a value")
     places = _places(header, of_group=of_group)
     keys = _keys(header, places, used, of_group=of_group)
     if "keys" in used:
-        keys.append(_table(places, used, code, of_group=of_group))
-    used |= _used("\n".join(keys))
-    arguments = _arguments(header, used)
+        keys.append(_table(places, used.union(but), code + inner, of_group=of_group))
+    used |= _used("\n".join(keys)).difference(but)
+    arguments = _arguments(header, used, but)
     if any("waiting_by_priority" in line for line in keys):
         arguments.append("-- @include lib/waiting.lua")
     return _text([*arguments, *keys])
@@ -91,9 +100,13 @@ def with_rows(text: str, header: Header, *, of_group: bool) -> str:
         name, word, at = match.groups()
         if name in rows:
             return _in_row(rows[name], word, at)
+        if name == "waiting":
+            return f"KEYS[{header.keys.index('waiting*')} + string.find(digits, {at}, 1, true)]" if at else match[0]
         return f"KEYS[{at}]" if word == "key" else places.get(f"{name}.{word}") or match[0]
 
-    return re.sub(rf"(?<![.\w])({'|'.join(['KEYS', 'others', *rows])})\.(\w+)(?:\(([^()]*)\))?", replaced, text)
+    return re.sub(
+        rf"(?<![.\w])({'|'.join(['KEYS', 'waiting', 'others', *rows])})\.(\w+)(?:\(([^()]*)\))?", replaced, text
+    )
 
 
 def _in_row(row: Argument, word: str, at: str | None) -> str:
@@ -147,7 +160,7 @@ def _keys(header: Header, places: dict[str, str], used: set[str], *, of_group: b
     """Write the local names of keys."""
     star = next((at for at, key in enumerate(header.keys) if key.endswith("*")), len(header.keys))
     head, behind = header.keys[:star], [key for key in places if key not in header.keys[:star]]
-    lines = _assigned([key.upper() for key in head], used | {header.drains.upper()}, "KEYS")
+    lines = _assigned([key.upper() for key in head], used, "KEYS")
     lines += [f"local {key.upper()} = {places[key]}" for key in behind if key.upper() in used]
     if of_group:
         others = used - {key.upper() for key in header.keys}
@@ -170,7 +183,7 @@ def _table(places: dict[str, str], used: set[str], code: str, *, of_group: bool)
     return f"local keys = {{ {', '.join(written)} }}"
 
 
-def _arguments(header: Header, used: set[str]) -> list[str]:
+def _arguments(header: Header, used: set[str], but: Collection[str]) -> list[str]:
     single = [argument for argument in header.arguments if argument.at and not argument.is_row]
     names = [""] * (single[-1].at if single else 0)
     for argument in single:
@@ -181,7 +194,7 @@ def _arguments(header: Header, used: set[str]) -> list[str]:
     if converted:
         values = ", ".join(read[each.type].format(each.name) for each in converted)
         lines.append(f"{', '.join(each.name for each in converted)} = {values}")
-    if header.keys[:1] == ("call",) and "kept_ms" in used and "kept_ms" not in names:
+    if header.keys[:1] == ("call",) and "kept_ms" in used and "kept_ms" not in {*names, *but}:
         lines.append(_KEPT_MS)
     return lines
 

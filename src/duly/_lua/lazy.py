@@ -20,7 +20,12 @@ from typing import Final, NamedTuple
 LAZY: Final = re.compile(r"(?:^-- @lazy lib/[\w/]+\.lua\n)+", re.MULTILINE)
 """The lines that name the parts of a script, one after the other."""
 PATH: Final = re.compile(r"^-- @lazy (lib/[\w/]+\.lua)$", re.MULTILINE)
+HELPER: Final = re.compile(r"^local function (\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
 _FUNCTION: Final = re.compile(r"^local function (\w+)\(", re.MULTILINE)
+_FIRST_LINE: Final = "local lazy_part, made, makers\n"
+_SHARED: Final = "if not makers then\n"
+_LAST_LINES: Final = "return functions\nend\n"
+_BLOCK: Final = re.compile(rf"^{_FIRST_LINE}.*?^{_LAST_LINES}", re.MULTILINE | re.DOTALL)
 
 
 class BadPart(Exception):
@@ -63,17 +68,53 @@ def written_parts(parts: list[Part], shared: str, users: str) -> str:
         returned = ", ".join(f"{name} = {name}" for name in used)
         makers.append(f"{part.name} = function()\n{texts[part.name]}return {{ {returned} }}\nend,\n")
     return (
-        "local lazy_part, made, makers\n"
+        f"{_FIRST_LINE}"
         "lazy_part = function(name)\n"
-        "if not makers then\n"
-        f"{shared}"
+        f"{_SHARED}{shared}"
         f"made, makers = {{}}, {{\n{''.join(makers)}}}\n"
         "end\n"
         "local functions = made[name]\n"
         "if not functions then\n"
         "functions = makers[name]()\n"
         "made[name] = functions\n"
-        "end\n"
-        "return functions\n"
-        "end\n"
+        f"end\n{_LAST_LINES}"
     )
+
+
+class Cut(NamedTuple):
+    """A script around its `lazy_part`."""
+
+    before: str
+    block: str
+    """`lazy_part`; empty: the script has no parts."""
+    behind: str
+
+    @property
+    def always(self) -> str:
+        """The text that every call runs."""
+        return self.before + self.behind
+
+    def with_shared(self, names: str) -> str:
+        """Write the script, with more that the parts share."""
+        return self.before + self.block.replace(_SHARED, _SHARED + names, 1) + self.behind
+
+
+def cut(code: str) -> Cut:
+    """Find `lazy_part` in a script without comments."""
+    found = _BLOCK.search(code)
+    if found is None:
+        return Cut(code, "", "")
+    return Cut(code[: found.start()], found[0], code[found.end() :])
+
+
+def with_helpers(code: Cut) -> tuple[Cut, str]:
+    """Take helpers out that only parts call. Returns the rest, and these helpers."""
+    before, moved = code.before, ""
+    while found := [each for each in HELPER.finditer(before) if _is_unused(each[1], before + code.behind)]:
+        last = found[-1]
+        before, moved = before[: last.start()] + before[last.end() :], last[0] + moved
+    return code._replace(before=before), moved
+
+
+def _is_unused(name: str, code: str) -> bool:
+    return len(re.findall(rf"\b{name}\b", code)) == 1

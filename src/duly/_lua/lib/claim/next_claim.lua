@@ -16,7 +16,7 @@ local function until_next(claim, in_use, next_at)
     next_at = math.min(next_at, claim.free_at)
   else
     for digit in string.gmatch(in_use, '%d') do
-      local waiting = WAITING[tonumber(digit)]
+      local waiting = waiting.key(digit)
       local head = claim.has_skipped_suspects and first_after(waiting, claim.now)
         or redis.call('ZRANGE', waiting, 0, 0, 'WITHSCORES')
       next_at = math.min(next_at, tonumber(head[2]) or math.huge)

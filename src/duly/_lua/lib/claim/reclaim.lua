@@ -2,6 +2,7 @@
 -- crash limit. Reads claim.now. Adds to claim.reclaimed and claim.buried. Sets claim.is_cut_short, and for a group
 -- claim.has_acked.
 
+-- @include lib/claim/on_dead.lua
 -- @include lib/record.lua
 -- @include lib/lease.lua
 -- @include lib/counts.lua

@@ -2,6 +2,7 @@
 -- messages of the group. Reads claim.now, and advances it by a tick per entry from the future. Adds to
 -- claim.reclaimed, buried and parked. Sets claim.is_keyed, has_acked and is_cut_short.
 
+-- @include lib/claim/on_dead.lua
 -- @include lib/record.lua
 -- @include lib/counts.lua
 -- @include lib/history.lua

@@ -1,6 +1,7 @@
 -- Part of claim: due messages that cannot be delivered. A damaged one becomes a dead letter, an expired one is dropped.
 -- Reads claim.now. Adds to claim.buried.
 
+-- @include lib/claim/on_dead.lua
 -- @include lib/record.lua
 -- @include lib/counts.lua
 -- @include lib/history.lua
