@@ -29,6 +29,7 @@ RETURNS  { 0 }              the lease was lost
 KEEPS    I1 I2 I5 I6 I7 I9: all checks come before the first write; only 1 changes anything.
 ]]
 -- @include lib/drain.lua
+-- @include lib/keep_finished.lua
 -- @include lib/finish.lua
 -- @include lib/send_plan.lua
 -- @include lib/types.lua

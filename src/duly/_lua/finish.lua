@@ -12,6 +12,9 @@ RETURNS  { position ... } of those whose lease was lost
 KEEPS    I1 I2 I5 I6 I7 I9: a stale fence changes nothing; a finished message hands its lane on.
 ]]
 -- @include lib/clock.lua
+-- @include lib/bounds.lua
+
+-- @lazy lib/keep_finished.lua
 -- @include lib/finish.lua
 
 local held, lost = held_batch(keys.leases)
@@ -20,11 +23,13 @@ if #held.ids == 0 then
 end
 
 local now = tick(redis.call('HGET', keys.meta, 'clock'))
-local results = {}
-for i, at in ipairs(held.ats) do
-  results[i] = settles.result(at)
+local results, kept = {}, nil
+if keeps then
+  for i, at in ipairs(held.ats) do
+    results[i] = settles.result(at)
+  end
+  kept = bounds_of(done_kept.count, done_kept.age, done_kept.bytes)
 end
 store_clock(keys.meta, now)
-local kept = keeps and bounds_of(done_kept.count, done_kept.age, done_kept.bytes)
 finish(keys, held, results, kept, now)
 return answer(lost)

@@ -10,12 +10,12 @@
 local function held_batch(leases)
   local asked, lost, seen = {}, {}, {}
   local ids, ats, texts, owners, ids_with_rows, size = {}, {}, {}, {}, {}, 0
-  local unpack_lease, format = struct.unpack, LEASE_FORMAT
+  local unpack_lease, sub = struct.unpack, string.sub
   for at = settles.first, settles.last, settles.stride do
     asked[#asked + 1] = settles.id(at)
   end
   local stored = redis.call('HMGET', leases, unpack(asked))
-  local last_text, last_given, given_fence -- most leases of a batch are equal, and so are all fences
+  local last_text, last_head, last_given, given_fence -- most leases of a batch are equal, or all but the key
   local fence, bytes, flags, rest_at, _
   for position, id in ipairs(asked) do
     local text, at = stored[position], settles.first + (position - 1) * settles.stride
@@ -25,7 +25,11 @@ local function held_batch(leases)
     end
     if text and text ~= last_text then
       last_text = text
-      fence, bytes, flags, _, rest_at = unpack_lease(format, text)
+      local head = sub(text, 1, LEASE_HEAD_SIZE)
+      if head ~= last_head then
+        last_head = head
+        fence, bytes, flags, _, rest_at = unpack_lease(LEASE_FORMAT, text)
+      end
     end
     if text and fence == given_fence and not seen[id] then
       local n = #ids + 1

@@ -52,43 +52,55 @@ local function free_lanes(lanes, keys_free)
   end
 end
 
--- Gives a lane to its first parked message. If more are parked the message is due now, so that a long lane takes turns
--- with other messages. The last one keeps its due time: if it were due now, later messages of its lane could come
--- before it and be parked for nothing. Returns false if none was parked.
-local function give_lane_to_next(keys, key, now)
-  local members = first_parked(keys.parked, key, 2)
-  if #members == 0 then
-    free_lanes(keys.lanes, { key })
-    return false
+-- Gives lanes to their first parked messages: { key, member, whether more are parked ... }. If more are parked the
+-- message is due now, so that a long lane takes turns with other messages. The last one keeps its due time: if it were
+-- due now, later messages of its lane could come before it and be parked for nothing.
+local function give_lanes(keys, first, now)
+  local members, rows, places = {}, {}, {}
+  for i = 1, #first, 3 do
+    local key, member, has_more = first[i], first[i + 1], first[i + 2]
+    local id, at = id_of_parked(member), #key + 2
+    local priority = 9 - tonumber(string.sub(member, at, at))
+    local place = places[priority] or {}
+    places[priority] = place
+    members[#members + 1] = member
+    rows[#rows + 1] = key
+    rows[#rows + 1] = (has_more and SOME_PARKED or NONE_PARKED) .. id
+    place[#place + 1] = has_more and now or tonumber(string.sub(member, at + 1, at + DUE_DIGITS))
+    place[#place + 1] = id
   end
-  local id = id_of_parked(members[1])
-  local priority = 9 - tonumber(string.sub(members[1], #key + 2, #key + 2))
-  redis.call('ZREM', keys.parked, members[1])
-  local due = members[2] and now or tonumber(string.sub(members[1], #key + 3, #key + 2 + DUE_DIGITS))
-  redis.call('ZADD', keys.waiting[priority], due, id)
-  redis.call('HSET', keys.lanes, key, (members[2] and SOME_PARKED or NONE_PARKED) .. id)
-  return true
+  redis.call('ZREM', keys.parked, unpack(members))
+  for priority, place in pairs(places) do
+    redis.call('ZADD', keys.waiting[priority], unpack(place))
+  end
+  redis.call('HSET', keys.lanes, unpack(rows))
 end
 
 -- Hands lanes on to their next messages; `owners` is { key, id ... }. Returns true if one of these may be claimed now.
 local function hand_on(keys, owners, now)
-  local lanes, free, has_next = {}, {}, false
+  local lanes, free, first = {}, {}, {}
   for i = 1, #owners, 2 do
     lanes[#lanes + 1] = owners[i]
   end
   local stored = redis.call('HMGET', keys.lanes, unpack(lanes))
   for i, key in ipairs(lanes) do
     local id = owners[2 * i]
-    if stored[i] == NONE_PARKED .. id then
+    local has_parked = stored[i] == SOME_PARKED .. id
+    local members = has_parked and first_parked(keys.parked, key, 2)
+    if members and members[1] then
+      local n = #first
+      first[n + 1], first[n + 2], first[n + 3] = key, members[1], members[2] ~= nil
+    elseif has_parked or stored[i] == NONE_PARKED .. id then
       free[#free + 1] = key
-    elseif stored[i] == SOME_PARKED .. id then
-      has_next = give_lane_to_next(keys, key, now) or has_next
     end
+  end
+  if #first > 0 then
+    give_lanes(keys, first, now)
   end
   if #free > 0 then
     free_lanes(keys.lanes, free)
   end
-  return has_next
+  return #first > 0
 end
 
 -- Hands on the lane of a message that ends, in any place. If the record is lost, its lease has the key. Returns true if

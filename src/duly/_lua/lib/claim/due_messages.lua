@@ -6,7 +6,7 @@
 local PARKED_PER_CALL = 1000
 
 -- Returns the text of a lease. Most messages of a batch have the same size and flags, so texts are cached. Of messages
--- with keys, all but the key is cached.
+-- with keys, all but the key is cached: the head, and the bytes on both sides of a key by its size.
 local function lease_text(claim, size, flags, priority, key)
   local kind = size * 65536 + flags * 256 + priority
   local text = claim.lease_texts[kind]
@@ -18,12 +18,12 @@ local function lease_text(claim, size, flags, priority, key)
   if not key then
     return text
   end
-  local tail = claim.lease_tails[#key]
-  if not tail then
-    tail = lease_tail(#key, consumer)
-    claim.lease_tails[#key] = tail
+  local around = claim.lease_tails[#key]
+  if not around then
+    around = { size = struct.pack('<H', #key), tail = lease_tail(#key, consumer) }
+    claim.lease_tails[#key] = around
   end
-  return text .. struct.pack('<Hc0', #key, key) .. tail
+  return text .. around.size .. key .. around.tail
 end
 
 -- Leases those of `candidates` that can be delivered. `lanes` has their keys, if the queue is known to have any.

@@ -4,12 +4,14 @@
 -- @include lib/record.lua
 -- @include lib/lanes.lua
 
+local byte, sub = string.byte, string.sub
+
 -- Returns the key of a message that may be delivered if it is its turn; false: it has no key, is flawed or has expired.
 local function lane_of(now, record)
-  local flags, priority, low, high = string.byte(record or '', FLAGS_AT, OPTIONS_AT + 1)
+  local flags, priority, low, high = byte(record or '', FLAGS_AT, OPTIONS_AT + 1)
   if flags == FLAG_KEY and high then -- a shortcut for most messages
     local last = OPTIONS_AT + 1 + low + 256 * high
-    return last <= #record and priority <= 9 and string.sub(record, OPTIONS_AT + 2, last)
+    return last <= #record and priority <= 9 and sub(record, OPTIONS_AT + 2, last)
   end
   if not flags or not has(flags, FLAG_KEY) or flaw_of(record) then
     return false
@@ -46,12 +48,12 @@ local function in_turn(claim, waiting, candidates, found, wanted)
     end
     local key = lanes[i]
     local held_by, new_owner = key and owner[key]
-    if not held_by or string.sub(held_by, 2) == id then
+    if not held_by or sub(held_by, 2) == id then
       new_owner = key and not held_by and NONE_PARKED .. id
       n = n + 1
       chosen[n], chosen_records[n], chosen_lanes[n] = id, found[i], key
     else
-      new_owner = string.byte(held_by) == NONE_PARKED_BYTE and SOME_PARKED .. string.sub(held_by, 2)
+      new_owner = byte(held_by) == NONE_PARKED_BYTE and SOME_PARKED .. sub(held_by, 2)
       members[#members + 1] = 0
       members[#members + 1] = parked_member(key, found[i], id)
       ids_parked[#ids_parked + 1] = id
