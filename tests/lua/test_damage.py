@@ -9,7 +9,7 @@ import pytest
 from duly._core import ops, views
 from duly.options import Keep
 from tests.clock import ServerClock
-from tests.lua.harness import NOW, SECOND, Queue, ids_of
+from tests.lua.harness import NOW, SECOND, Queue, Refused, ids_of, settles_of
 
 every_damage = pytest.mark.parametrize("damage", [b"short", b"." * 40], ids=["cut off", "overwritten"])
 
@@ -119,6 +119,21 @@ def test_a_message_without_a_body_can_be_dropped_for_a_new_one(make_queue: Any) 
     queue.send("b", on_refusal="drop")
     queue.send("c", on_refusal="drop")
     assert queue.dump().places("c") == ["waiting0"]
+
+
+@pytest.mark.parametrize("broken", [3, 5, 7])
+def test_a_hand_over_that_fails_at_a_damaged_key_loses_no_message(queue: Queue, broken: int) -> None:
+    """One call hands several lanes on. Their next messages have different priorities."""
+    for priority in (3, 5, 7):
+        queue.send(f"first {priority}", f"next {priority}", key=f"k{priority}", priority=priority)
+    firsts = settles_of(queue.claim())
+    damaged = queue.keys.key(f"waiting{broken}")
+    queue.wire.run("SET", damaged, "of another program")
+    with pytest.raises(Refused, match="WRONGTYPE"):
+        queue.call(ops.ack(queue.keys, queue.options, firsts))
+    queue.wire.run("DEL", damaged)
+    state = queue.dump()
+    assert all(state.places(f"next {priority}") for priority in (3, 5, 7))
 
 
 def test_lateness_is_that_of_the_time_at_which_a_retried_message_was_due(queue: Queue, clock: ServerClock) -> None:

@@ -69,11 +69,11 @@ local function give_lanes(keys, first, now)
     place[#place + 1] = has_more and now or tonumber(string.sub(member, at + 1, at + DUE_DIGITS))
     place[#place + 1] = id
   end
-  redis.call('ZREM', keys.parked, unpack(members))
   for priority, place in pairs(places) do
     redis.call('ZADD', keys.waiting[priority], unpack(place))
   end
   redis.call('HSET', keys.lanes, unpack(rows))
+  redis.call('ZREM', keys.parked, unpack(members)) -- last: a call that fails on a damaged key loses no message
 end
 
 -- Hands lanes on to their next messages; `owners` is { key, id ... }. Returns true if one of these may be claimed now.
