@@ -1,7 +1,9 @@
 """Parts of a script that most calls do not need are made when they are first used."""
 
 import re
+from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -17,6 +19,8 @@ LANES = Part(
 
 LONGEST_ONLY = 14
 """The most lines of a script that only some forms have: longer ones are a separate part."""
+
+every_kind = pytest.mark.parametrize("kind", get_args(_lua.Kind))
 
 every_part = pytest.mark.parametrize(
     "path", sorted((check_lua.SCRIPTS / "lib/claim").glob("*.lua")), ids=lambda path: path.name
@@ -65,6 +69,15 @@ def test_a_call_of_claim_makes_no_name_that_only_parts_use() -> None:
     for name in ("HISTORY", "SCHEDULES", "waiting_by_priority", "count_leased", "keys = {"):
         assert name in code.block
         assert name not in code.always
+
+
+@every_kind
+@pytest.mark.parametrize("name", ["claim", "finish"])
+def test_parts_share_the_functions_of_their_script(name: str, kind: _lua.Kind) -> None:
+    """A file that both include is there once. A second copy would cost every call."""
+    functions = Counter(re.findall(r"^local function (\w+)\(", _lua.script(name, kind).text, re.MULTILINE))
+
+    assert [name for name, times in functions.items() if times > 1] == []
 
 
 def test_parts_of_a_script_stand_together() -> None:

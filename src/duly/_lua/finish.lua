@@ -14,6 +14,13 @@ KEEPS    I1 I2 I5 I6 I7 I9: a stale fence changes nothing; a finished message ha
 -- @include lib/clock.lua
 -- @include lib/bounds.lua
 
+-- What lib/finish.lua includes comes first, so that the part shares it.
+-- @include lib/held_batch.lua
+-- @include lib/leased.lua
+-- @include lib/lanes.lua
+-- @include lib/wake.lua
+-- @include lib/limits.lua
+
 -- @lazy lib/keep_finished.lua
 -- @include lib/finish.lua
 
