@@ -278,6 +278,18 @@ def test_each_page_links_to_its_twin_in_the_other_language(site: Path) -> None:
     assert '<html lang="zh"' in (site / "zh/guide.html").read_text()
 
 
+def test_the_labels_of_a_chinese_page_are_chinese(site: Path) -> None:
+    text = (site / "zh/guide.html").read_text()
+    labels = set(re.findall(r'(?:aria-label|placeholder|title)="([^"]+)"', text))
+    config = re.findall(r'<script id="__config" type="application/json">(.*?)</script>', text)
+    shown = json.loads(config[0])["translations"]
+    del shown["select.version"]  # the site has one version, so it is not shown
+
+    labels |= set(shown.values())
+    assert {"搜索", "复制", "# 个匹配的页面"} <= labels
+    assert [label for label in sorted(labels) if not re.search("[\u4e00-\u9fff]", label)] == ["Duly"]
+
+
 def test_the_home_shows_the_product_and_how_to_install_it(site: Path) -> None:
     for home in ("index.html", "zh/index.html"):
         text = (site / home).read_text()
