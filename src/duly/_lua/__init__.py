@@ -148,6 +148,11 @@ def _assembled(text: str, kind: Kind) -> str:
     return without_unused(constants.with_values(_code(expanded(text, kind))))
 
 
+def source(name: str, kind: Kind = "queue") -> str:
+    """Return a script with its includes, without comments, before its constants are replaced."""
+    return _code(expanded(_body(name), kind))
+
+
 def _body(name: str) -> str:
     text = _read(f"{name}.lua")
     return text[text.index("]]") + 2 :]

@@ -5,6 +5,7 @@ call, and each function that uses it costs more to create.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 _VALUE: Final = r"(?:\d+|'(?:\\.|[^'\\\n])*'|string\.rep\('(?:\\.|[^'\\\n])*', \d+\))"
@@ -23,6 +24,11 @@ class BadConstant(Exception):
 
 def with_values(code: str) -> str:
     """Replace constants by their values: numbers and texts. The code has no comments."""
+    return replaced(_DECLARED.sub("", code), values_of(code))
+
+
+def values_of(code: str) -> dict[str, str]:
+    """Find the constants that a text declares."""
     values: dict[str, str] = {}
     for match in _DECLARED.finditer(code):
         names, written = match[1].split(", "), _EACH.findall(match[2])
@@ -31,7 +37,12 @@ def with_values(code: str) -> str:
         for name, value in zip(names, written, strict=True):
             if values.setdefault(name, _literal(value)) != _literal(value):
                 raise BadConstant(f"{name} is {values[name]} and {value}")
-    return _TOKEN.sub(lambda match: values.get(match[0], match[0]), _DECLARED.sub("", code))
+    return values
+
+
+def replaced(code: str, values: Mapping[str, str]) -> str:
+    """Write values in place of names."""
+    return _TOKEN.sub(lambda match: values.get(match[0], match[0]), code)
 
 
 def _literal(value: str) -> str:
