@@ -116,7 +116,11 @@ def test_a_lease_that_ran_out_is_found_among_100_000_as_fast_as_among_50(
     assert min(times[MANY]) - min(times[FEW]) < A_SCAN_OF_MANY, times
 
 
-RECOVERER: Final = "import sys, duly; duly.Duly(sys.argv[1]).queue(sys.argv[2], lease=0.2).receive(2, wait=0)"
+RECOVERER: Final = """
+import sys, time, duly
+duly.Duly(sys.argv[1]).queue(sys.argv[2], lease=0.2).receive(2, wait=0)
+time.sleep(60)  # it ends only by the kill, which may come after its last reply
+"""
 
 
 def killed_while_it_recovers(server: Server, queue_name: str, stage: Stage) -> None:
