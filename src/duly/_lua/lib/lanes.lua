@@ -89,7 +89,7 @@ local function hand_on(keys, owners, now)
     local members = has_parked and first_parked(keys.parked, key, 2)
     if members and members[1] then
       local n = #first
-      first[n + 1], first[n + 2], first[n + 3] = key, members[1], members[2] ~= nil
+      first[n + 1], first[n + 2], first[n + 3] = key, members[1], #members > 1
     elseif has_parked or stored[i] == NONE_PARKED .. id then
       free[#free + 1] = key
     end
