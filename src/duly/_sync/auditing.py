@@ -13,6 +13,7 @@ from duly._core.keys import QueueKeys
 from duly._core.replies import AUDITED_BYTES
 from duly._core.views import Accounts
 from duly.message import Audit, AuditFault
+from duly.options import checked_flag
 
 if TYPE_CHECKING:
     from duly._sync.link import Link
@@ -48,7 +49,7 @@ class Auditor:
         self._keys = keys
         self._name = name
         self._sources = ops.AUDITED_OF_TOPIC if keys.kind == "topic" else ops.AUDITED
-        self._repair = repair
+        self._repair = checked_flag(repair, "repair")
         self._on_progress = on_progress
         self._checked = 0
 

@@ -149,7 +149,7 @@ class Queue(Inbox[BodyT]):
         All messages are validated before the first one is sent. Each batch is atomic: if there is no room for it, none
         of it is stored, and `QueueFull.stored` has the ids of the batches before it. Raises the same as `send`.
         """
-        if isinstance(bodies, str | bytes | bytearray | Mapping):
+        if isinstance(bodies, str | bytes | bytearray | Mapping) or not isinstance(bodies, Iterable):
             raise UsageError(f"queue {self.name!r}: send_many takes a list of bodies, not {type(bodies).__name__}")
         if spread is not None:
             with about("queue", self.name):

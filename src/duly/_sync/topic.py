@@ -144,7 +144,7 @@ class Topic(Generic[BodyT]):
         All are validated before the first one is published. Each batch is atomic. Raises the same as `publish`.
         """
         self._refuse("publish_many", unknown, ("durable",), refused_options.INSTEAD_OF_PUBLISH_MANY)
-        if isinstance(bodies, str | bytes | bytearray | Mapping):
+        if isinstance(bodies, str | bytes | bytearray | Mapping) or not isinstance(bodies, Iterable):
             raise UsageError(f"topic {self.name!r}: publish_many takes a list of bodies, not {type(bodies).__name__}")
         return self._publish(bodies, durable)
 

@@ -215,6 +215,10 @@ def test_the_largest_body_is_an_option_of_app_and_queue(backend: str, queue_name
         ("purge", {"state": "lost"}, "'lost'"),
         ("redrive", {"limit": 0}, "limit.*0"),
         ("redrive", {"limit": "1"}, "limit.*'1'"),
+        ("audit", {"repair": "false"}, "repair must be True or False, not 'false'"),
+        ("audit", {"repair": None}, "repair must be True or False, not None"),
+        ("send_many", {"bodies": None}, "send_many takes a list of bodies, not NoneType"),
+        ("send_many", {"bodies": 5, "spread": 5}, "send_many takes a list of bodies, not int"),
     ],
 )
 def test_a_bad_argument_is_named_and_nothing_is_written(

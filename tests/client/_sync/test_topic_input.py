@@ -320,7 +320,7 @@ def test_the_largest_body_is_an_option_of_app_and_topic(backend: str, queue_name
         app.topic(queue_name, max_message_bytes=11).publish(b"x" * 11)
 
 
-@pytest.mark.parametrize("bodies", ["text", b"bytes", {"a": 1}], ids=repr)
+@pytest.mark.parametrize("bodies", ["text", b"bytes", {"a": 1}, 5, None], ids=repr)
 def test_publish_many_takes_no_single_body(events: Topic, place: Place, bodies: Any) -> None:
     with pytest.raises(UsageError, match=f"{events.name}.*list of bodies"):
         events.publish_many(bodies)
