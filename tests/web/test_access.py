@@ -80,8 +80,10 @@ def test_a_text_that_is_not_exactly_a_token_grants_no_role(access: Access, given
         {"a-good-token": "root"},
         {"short": "viewer"},
         {7: "admin"},
+        ["a-good-token"],
+        5,
     ],
-    ids=["empty", "short", "space", "not-ascii", "long", "none", "unknown-role", "short-of-two", "number"],
+    ids=["empty", "short", "space", "not-ascii", "long", "none", "unknown-role", "short-of-two", "number", "list", "5"],
 )
 def test_weak_and_unsendable_tokens_are_rejected(tokens: Any) -> None:
     with pytest.raises(UsageError):

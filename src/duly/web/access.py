@@ -137,6 +137,10 @@ def checked_tokens(tokens: str | Mapping[str, Role] | None) -> dict[str, Role]:
     """Return tokens with their roles. A single token has the role admin. Rejects weak tokens and unsendable ones."""
     if tokens is None:
         return {}
+    if not isinstance(tokens, str | Mapping):  # its repr has the tokens
+        raise UsageError(
+            f"tokens must be one token, or a dict of tokens and their roles, not a {type(tokens).__name__}"
+        )
     roles: dict[str, Role] = {tokens: "admin"} if isinstance(tokens, str) else dict(tokens)
     if not roles:
         raise UsageError("tokens is empty, so no client could log in: pass None to require no token")
