@@ -476,7 +476,10 @@ class QueueOptions:
 
 
 class QueueKeywords(TypedDict, total=False):
-    """The options of `app.queue` except `type`, for type checkers. QueueOptions documents them."""
+    """The options of `app.queue` except `type`, for type checkers. QueueOptions documents them.
+
+    `shards` is not built yet: 1 is its only value.
+    """
 
     lease: Seconds
     max_runtime: Seconds | None
@@ -493,6 +496,7 @@ class QueueKeywords(TypedDict, total=False):
     dead: Keep
     done: Keep | None
     max_message_bytes: int | None
+    shards: Literal[1]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import pytest
 
@@ -61,13 +61,17 @@ def test_a_table_has_the_options_of_the_code_with_their_defaults(name: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("options", "keywords"), [(duly.QueueOptions, QueueKeywords), (duly.TopicOptions, TopicKeywords)]
+    ("options", "keywords", "not_built"),
+    [(duly.QueueOptions, QueueKeywords, {"shards": Literal[1]}), (duly.TopicOptions, TopicKeywords, {})],
 )
-def test_editors_and_type_checkers_know_the_same_options(options: type, keywords: type) -> None:
+def test_editors_and_type_checkers_know_the_same_options(
+    options: type, keywords: type, not_built: dict[str, object]
+) -> None:
     declared = {each.name: each.type for each in dataclasses.fields(options)}
     del declared["type"]  # a separate parameter: it decides the type of a queue for type checkers
 
-    assert get_type_hints(keywords) == {**declared, "max_message_bytes": int | None}  # None: that of the app
+    # None: that of the app
+    assert get_type_hints(keywords) == {**declared, "max_message_bytes": int | None, **not_built}
 
 
 @pytest.mark.parametrize("colour", [duly.Duly, duly.AsyncDuly])

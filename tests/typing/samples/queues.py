@@ -27,7 +27,8 @@ app = duly.Duly("memory://")
 orders: duly.Queue[Order] = app.queue("orders", type=Order)
 lists = app.queue("lists", type=list[Order])
 mixed: duly.Queue[Order | Refund] = app.queue("mixed", type=Order | Refund)
-plain = app.queue("plain", lease=60, done=duly.Keep(count=10))
+plain = app.queue("plain", lease=60, done=duly.Keep(count=10), shards=1)
+app.queue("plain", shards=2)  # E
 
 assert_type(app.queue("orders", type=Order), duly.Queue[Order])
 assert_type(lists, duly.Queue[list[Order]])
