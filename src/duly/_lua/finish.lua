@@ -14,7 +14,7 @@ KEEPS    I1 I2 I5 I6 I7 I9: a stale fence changes nothing; a finished message ha
 -- @include lib/clock.lua
 -- @include lib/bounds.lua
 
--- What lib/finish.lua includes comes first, so that the part shares it.
+-- The files that lib/finish.lua includes come first, so that the part shares them.
 -- @include lib/held_batch.lua
 -- @include lib/leased.lua
 -- @include lib/lanes.lua
