@@ -104,6 +104,7 @@ FIGURES: Final[Mapping[str, Write]] = {
     "idle_server.1": _beside("worker", "idle, 1 queue: CPU of the worker", "server's, %", ".1f"),
     "idle_server.100": _beside("worker", "idle, 100 queues: CPU of the worker", "server's, %", ".1f"),
     "life": _value("engine", LIFE, ".1f"),
+    "life.rate": lambda results: rate(1e6 / results.figure("engine", LIFE).value),
     "life.bare": _beside("engine", LIFE, "bare HSET+ZADD, ZRANGE+HMGET+ZREM+HDEL", ".1f"),
     "keyed.turn": _value("engine", f"{KEYED}in turn", ".2f"),
     "keyed.random": _value("engine", f"{KEYED}at random", ".2f"),

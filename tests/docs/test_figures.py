@@ -29,7 +29,7 @@ def test_a_large_figure_is_not_repeated_by_hand() -> None:
     """A rate of ten thousand and more is found by its digits. A smaller one may stand for something else."""
     results = Results()
     rates = {text for write in FIGURES.values() if re.fullmatch(r"\d{2,},\d{3}", text := _text_of(write, results))}
-    rates -= {"100,000"}  # a round number
+    rates -= {"100,000", "200,000"}  # round numbers
     unmarked = {
         f"{page.relative_to(ROOT)}: {rate}"
         for page in pages()
@@ -38,7 +38,7 @@ def test_a_large_figure_is_not_repeated_by_hand() -> None:
         if re.search(rf"(?<![\d,]){rate}(?![\d,])", MARK.sub("", page.read_text()))
     }
 
-    assert len(rates) >= 7
+    assert len(rates) >= 8
     assert unmarked == set()
 
 
@@ -55,7 +55,6 @@ def _text_of(write: Write, results: Results) -> str:
         return ""
 
 
-@pytest.mark.skipif(not (KEPT / "field.json").exists(), reason="the field has not been measured since it has parts")
 def test_the_words_around_the_figures_are_true() -> None:
     """Pages claim: none lost, none early, the worst of two kills, and medians of two or three samples."""
     results = Results()
