@@ -12,3 +12,8 @@ def short(value: float) -> str:
     if abs(value) >= 1_000:
         return rate(value) if abs(value) >= 10_000 else f"{value:,.0f}"
     return f"{value:.0f}" if abs(value) >= 20 else f"{value:.1f}" if abs(value) >= 1 else f"{value:.2f}"
+
+
+def count(value: float) -> str:
+    """Write a whole number."""
+    return f"{value:,.0f}"

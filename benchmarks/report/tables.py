@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from benchmarks.report.numbers import short
+from benchmarks.report.numbers import count, short
 from benchmarks.report.results import Figure, NotMeasured, Results
 
 Write = Callable[[Results], str]
 
 NOT_YET: Final = "Not measured yet."
+_COUNTED: Final = ("messages", "tasks")
+"""The units of whole numbers."""
 LABELS: Final = {"": "", "one sample": " ¹", "noisy": " ~"}
 
 
@@ -87,9 +89,10 @@ def _cell(figure: Figure | None) -> str:
     """Write a median with the range of its samples, and how far it can be trusted."""
     if figure is None:
         return ""
-    text = short(figure.value)
+    written = count if figure.unit in _COUNTED else short
+    text = written(figure.value)
     if len(figure.samples) > 1 and min(figure.samples) != max(figure.samples):
-        text += f" ({short(min(figure.samples))} to {short(max(figure.samples))})"
+        text += f" ({written(min(figure.samples))} to {written(max(figure.samples))})"
     return text + LABELS[figure.label]
 
 
