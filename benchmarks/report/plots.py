@@ -43,30 +43,48 @@ class Bar:
         """Whether the row is Duly's."""
         return self.name.startswith("duly")
 
+    @property
+    def is_early(self) -> bool:
+        """Whether a sample is negative: the queue delivers before the due time, which is not a better result."""
+        return min([self.figure.value, *self.figure.samples]) < 0
+
+    @property
+    def longest(self) -> float:
+        """The end of the bar or of its line."""
+        return max([self.figure.value, *self.figure.samples])
+
 
 def bars(title: str, unit: str, rows: Sequence[Bar], *, higher_is_better: bool) -> str:
     """Draw horizontal bars, the best first, with a line over the range of the samples."""
-    ordered = sorted(rows, key=lambda row: row.figure.value, reverse=higher_is_better)
-    most = max(max([row.figure.value, *row.figure.samples]) for row in ordered) or 1.0
+    timely = [row for row in rows if not row.is_early]
+    timely.sort(key=lambda row: row.figure.value, reverse=higher_is_better)
+    most = max(row.longest for row in timely) or 1.0
     scale = (_WIDTH - _NAMES - _VALUES) / most
-    parts = []
-    for place, row in enumerate(ordered):
-        top, value = _TOP + place * _ROW, row.figure.value
-        kind = "ours" if row.is_ours else "theirs"
-        label = rate(value) if value >= 1_000 else short(value)
-        label += {"one sample": " ¹", "noisy": " ~"}.get(row.figure.label, "")
-        end = _NAMES + max([value, *row.figure.samples]) * scale
-        parts += [
-            f'<text x="{_NAMES - 8}" y="{top + 13}" text-anchor="end">{escape(row.name)}</text>',
-            f'<rect class="{kind}" x="{_NAMES}" y="{top + 2}" width="{max(value * scale, 1):.1f}" height="14"/>',
-            f'<text x="{end + 6:.1f}" y="{top + 13}">{escape(label)}</text>',
-        ]
-        if len(row.figure.samples) > 1:
-            first, last = (_NAMES + each(row.figure.samples) * scale for each in (min, max))
-            parts.append(f'<line class="spread" x1="{first:.1f}" x2="{last:.1f}" y1="{top + 9}" y2="{top + 9}"/>')
+    ordered = [*timely, *(row for row in rows if row.is_early)]
+    parts = [part for place, row in enumerate(ordered) for part in _bar(row, _TOP + place * _ROW, scale)]
     best = "more is better" if higher_is_better else "less is better"
     legend = f"{unit}, {best}. A line spans all samples. ¹ one sample, ~ noisy."
     return _svg(title, legend, _TOP + len(ordered) * _ROW + 8, parts)
+
+
+def _bar(row: Bar, top: int, scale: float) -> list[str]:
+    """Draw a row: a name, a bar, its value, and the line of the samples."""
+    name = f'<text x="{_NAMES - 8}" y="{top + 13}" text-anchor="end">{escape(row.name)}</text>'
+    if row.is_early:
+        return [name, f'<text x="{_NAMES + 6}" y="{top + 13}">delivers some early</text>']
+    value, samples = row.figure.value, row.figure.samples
+    label = rate(value) if value >= 1_000 else short(value)
+    label += {"one sample": " ¹", "noisy": " ~"}.get(row.figure.label, "")
+    kind = "ours" if row.is_ours else "theirs"
+    parts = [
+        name,
+        f'<rect class="{kind}" x="{_NAMES}" y="{top + 2}" width="{max(value * scale, 1):.1f}" height="14"/>',
+        f'<text x="{_NAMES + row.longest * scale + 6:.1f}" y="{top + 13}">{escape(label)}</text>',
+    ]
+    if len(samples) > 1:
+        first, last = (_NAMES + each(samples) * scale for each in (min, max))
+        parts.append(f'<line class="spread" x1="{first:.1f}" x2="{last:.1f}" y1="{top + 9}" y2="{top + 9}"/>')
+    return parts
 
 
 def curve(title: str, step: str, unit: str, points: Sequence[tuple[float, Figure]]) -> str:

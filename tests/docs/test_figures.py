@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree as ET
@@ -11,7 +12,7 @@ import pytest
 from benchmarks.kept import RESULTS as KEPT
 from benchmarks.report.figures import DRAIN, FIGURES, KILL, Write
 from benchmarks.report.pages import MARK, ROOT, pages, stale, written
-from benchmarks.report.plots import PLOTS
+from benchmarks.report.plots import PLOTS, Bar, bars
 from benchmarks.report.results import NotMeasured, Results
 from benchmarks.report.tables import TABLES
 
@@ -136,3 +137,14 @@ def test_plots_are_well_formed_and_readable_in_dark_mode(all_suites: Results) ->
         assert "prefers-color-scheme: dark" in text
         assert "currentColor" in text
         assert text.count("http") == 1  # the name of the format
+
+
+def test_a_plot_shows_that_a_queue_delivers_early_instead_of_a_bar(all_suites: Results) -> None:
+    (duly,) = [each for each in all_suites.of("field") if each.question == "latency, idle, p50"]
+    early = replace(duly, party="hasty", value=-90.0, samples=[-400.0, 200.0])
+    drawn = bars("late", "ms", [Bar("hasty", early), Bar("duly", duly)], higher_is_better=False)
+
+    assert drawn.count("<rect class=") == 2, "the paper, and the bar of duly"
+    assert "delivers some early" in drawn
+    assert drawn.index(">duly<") < drawn.index(">hasty<")
+    assert 'class="spread"' not in drawn
