@@ -1,20 +1,26 @@
 """The listener of a wire: a worker learns of a reply in the turn of the event loop in which it has arrived."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import uvloop
 
 from duly._async.wire import AsyncWire
-from tests.wire.scripted import Peer, ScriptedServer
+from tests.wire.scripted import Peer, Script, ScriptedServer
 
-LOOPS: list[Any] = [asyncio.new_event_loop, uvloop.new_event_loop]
+every_loop = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+CALLS: Final = ["listener: True, True", "callback"]
+"""What is called: the listener, when both replies are there, and then the callback of the first."""
 
 
-async def heard(server: ScriptedServer) -> tuple[list[str], asyncio.Future[Any]]:
-    """Begin two commands. Return what the listener heard with the first reply, and the future of the second."""
+def heard(script: Script, new_loop: Any) -> tuple[list[str], asyncio.Future[Any]]:
+    """Begin two commands. Return what was called at the first reply, and the future of the second."""
+    with ScriptedServer(script) as server, asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(_heard(server))
+
+
+async def _heard(server: ScriptedServer) -> tuple[list[str], asyncio.Future[Any]]:
     wire = AsyncWire("tcp", server.options)
     await wire.open()
     calls: list[str] = []
@@ -35,31 +41,25 @@ async def heard(server: ScriptedServer) -> tuple[list[str], asyncio.Future[Any]]
     return calls, second
 
 
-@pytest.mark.parametrize("new_loop", LOOPS)
-def test_a_listener_is_called_after_all_replies_and_before_any_callback(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
-) -> None:
+@every_loop
+def test_a_listener_is_called_after_all_replies_and_before_any_callback(new_loop: Any) -> None:
     def both_at_once(peer: Peer) -> None:
         peer.command()
         peer.command()
         peer.send(b":1\r\n:2\r\n")
         peer.wait_for_end()
 
-    with ScriptedServer(both_at_once) as server, asyncio.Runner(loop_factory=new_loop) as runner:
-        calls, second = runner.run(heard(server))
-    assert calls == ["listener: True, True", "callback"]
+    calls, second = heard(both_at_once, new_loop)
+    assert calls == CALLS
     assert second.result() == 2
 
 
-@pytest.mark.parametrize("new_loop", LOOPS)
-def test_a_listener_is_called_when_the_connection_has_ended(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
-) -> None:
+@every_loop
+def test_a_listener_is_called_when_the_connection_has_ended(new_loop: Any) -> None:
     def closing(peer: Peer) -> None:
         peer.command()
         peer.command()
 
-    with ScriptedServer(closing) as server, asyncio.Runner(loop_factory=new_loop) as runner:
-        calls, second = runner.run(heard(server))
-    assert calls == ["listener: True, True", "callback"]
+    calls, second = heard(closing, new_loop)
+    assert calls == CALLS
     assert isinstance(second.exception(), ConnectionError)
