@@ -11,11 +11,11 @@ from tests.wire.scripted import Peer, Script, ScriptedServer
 
 every_loop = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 CALLS: Final = ["listener: True, True", "callback"]
-"""What is called: the listener, when both replies are there, and then the callback of the first."""
+"""The listener, when both replies are there, and then the callback of the first."""
 
 
 def heard(script: Script, new_loop: Any) -> tuple[list[str], asyncio.Future[Any]]:
-    """Begin two commands. Return what was called at the first reply, and the future of the second."""
+    """Begin two commands. Return the calls at the first reply, and the future of the second."""
     with ScriptedServer(script) as server, asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_heard(server))
 
