@@ -8,6 +8,7 @@ import secrets
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,6 @@ from duly.errors import UsageError
 
 SHORTEST: Final = 2.0
 _CONSUMERS: Final = {ORDERS: 3, REMINDERS: 2}
-_VICTIM: Final = f"{ORDERS}-2"
 _PATIENCE: Final = 20.0
 """Seconds beyond the plan after which the run fails."""
 
@@ -102,6 +102,7 @@ class _Scenario:
         self._processes: list[DemoProcess] = []
         self._news: list[str] = []
         self._problems: list[str] = []
+        self._victim = ""
         self._held: list[duly.PendingMessage] = []
         self._began: float | None = None
 
@@ -145,21 +146,23 @@ class _Scenario:
             if not is_sending and not any(each.live for each in stats.values()):
                 return
             if not self._held and self._elapsed >= self._plan.kill_at:
-                self._wait_for_victim()
+                self._look_for_victim()
             time.sleep(0.05)
         self._problems.append(f"messages were left after {self._elapsed:.0f} s")
 
-    def _wait_for_victim(self) -> None:
-        """Watch the victim briefly, and kill it when it holds messages."""
-        victim = next(process for process in self._processes if process.name == _VICTIM)
+    def _look_for_victim(self) -> None:
+        """Watch the consumers of orders briefly, and kill the one that holds the most messages."""
+        consumers = [each for each in self._processes if each.role == "consumer" and each.name.startswith(ORDERS)]
         give_up_at = time.monotonic() + 0.5
         while not self._held and time.monotonic() < give_up_at:
-            if self._leases_of(victim):
+            held = Counter(_pid_of(each) for each in self._leases())
+            victim = max(consumers, key=lambda consumer: held[consumer.pid])
+            if held[victim.pid]:
                 self._try_to_kill(victim)
             time.sleep(0.01)
 
     def _try_to_kill(self, victim: DemoProcess) -> None:
-        """Kill the victim if it still holds messages, and start a replacement.
+        """Kill a consumer if it still holds messages, and start a replacement.
 
         A suspended process neither receives nor acks, and commands that it has sent are complete after a moment. So the
         leases that the server lists after the kill are those of the killed process.
@@ -170,21 +173,24 @@ class _Scenario:
             victim.resume()
             return
         victim.kill()
-        self._held = self._leases_of(victim)
+        self._victim, self._held = victim.name, self._leases_of(victim)
         victim.ending = f"killed with -9, held {len(self._held)}"
         history = History(self._plan.history_of("story"))
-        history.write(Held(process=_VICTIM, queue=ORDERS, id=each.id, fence=each.fence) for each in self._held)
+        history.write(Held(process=victim.name, queue=ORDERS, id=each.id, fence=each.fence) for each in self._held)
         history.close()
         replacement = f"{ORDERS}-{_CONSUMERS[ORDERS] + 1}"
         self._start("consumer", replacement)
-        self._news.append(f"{_VICTIM} (pid {victim.pid}) was killed with -9 while it held {len(self._held)} messages")
+        killed = f"{victim.name} (pid {victim.pid}) was killed with -9"
+        self._news.append(f"{killed} while it held {len(self._held)} messages")
         self._news.append(
             f"{replacement} replaces it; the messages are redelivered after their lease of {self._plan.lease:g} s"
         )
 
     def _leases_of(self, process: DemoProcess) -> list[duly.PendingMessage]:
-        pending = self._queues[ORDERS].pending(limit=10_000)
-        return [each for each in pending.messages if each.consumer.split(":")[-2] == str(process.pid)]
+        return [each for each in self._leases() if _pid_of(each) == process.pid]
+
+    def _leases(self) -> tuple[duly.PendingMessage, ...]:
+        return self._queues[ORDERS].pending(limit=10_000).messages
 
     def _show(self) -> dict[str, duly.Stats]:
         stats = {name: queue.stats() for name, queue in self._queues.items()}
@@ -204,8 +210,13 @@ class _Scenario:
         events = read(sorted(Path(self._plan.histories).glob("*.jsonl")))
         ledgers = tuple(make_ledger(name, events, self._plan.lease) for name in QUEUES)
         if not self._held:
-            self._problems.append(f"{_VICTIM} never held a message when it was checked, so it was not killed")
+            self._problems.append("no consumer of orders held a message when it was suspended, so none was killed")
         for each in ledgers:
             self._problems += each.problems()
             self._problems += disagreements(each, self._queues[each.queue].audit())
-        return Outcome(ledgers, _VICTIM, len(self._held), seconds, tuple(self._problems))
+        return Outcome(ledgers, self._victim, len(self._held), seconds, tuple(self._problems))
+
+
+def _pid_of(message: duly.PendingMessage) -> int:
+    """Return the process that holds a message. The name of a consumer contains its number."""
+    return int(message.consumer.split(":")[-2])
