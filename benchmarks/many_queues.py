@@ -17,12 +17,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import redis
+
 import duly
 from benchmarks.rig import percentile
 
 _ROOT: Final = Path(__file__).parents[1]
 _HOLD: Final = "hold"
 """A queue whose messages keep a handler until the worker is stopped."""
+
+_START_TIMEOUT: Final = 60.0
+_QUIET: Final = 2.0
+"""Seconds without another blocking call after which all queues are watched."""
 
 Latencies = dict[int, list[float]]
 """Milliseconds from the call of `send` to the start of the handler, by the number of the queue."""
@@ -34,6 +40,9 @@ class WorkerProcess:
     def __init__(self, url: str, queues: int, **job: Any) -> None:
         self._directory = tempfile.TemporaryDirectory()
         self._out = Path(self._directory.name) / "out"
+        self.began: float = time.monotonic()
+        self.started_after: float = 0.0
+        """Seconds from the start of the process until it watched all its queues."""
         whole = {"url": url, "queues": queues, "out": str(self._out), **job}
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", "benchmarks.many_queues", json.dumps(whole)],
@@ -73,7 +82,9 @@ def working(url: str, queues: int, *, processes: int = 1, **job: Any) -> Iterato
     try:
         with duly.Duly(url) as app:
             _wait_for_workers(app, known + processes)
-        time.sleep(2.0 + queues / 500)  # for the first claims
+        watched_at = _wait_until_all_is_watched(url)
+        for worker in workers:
+            worker.started_after = watched_at - worker.began
         yield workers
     finally:
         for worker in workers:
@@ -82,11 +93,30 @@ def working(url: str, queues: int, *, processes: int = 1, **job: Any) -> Iterato
 
 def _wait_for_workers(app: duly.Duly, count: int) -> None:
     """Wait until the given number of workers has registered."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + _START_TIMEOUT
     while len(app.workers()) < count:
         if time.monotonic() > deadline:
             raise RuntimeError(f"{count} workers did not start")
         time.sleep(0.05)
+
+
+def _wait_until_all_is_watched(url: str) -> float:
+    """Wait until no blocking call has been added for a while, and return when the last one was.
+
+    A worker begins them after its first claims. Their number is not the same in all versions of Duly.
+    """
+    client: Any
+    with redis.Redis.from_url(url, protocol=2) as client:
+        blocked, changed_at = 0, time.monotonic()
+        deadline = changed_at + _START_TIMEOUT
+        while not blocked or time.monotonic() < changed_at + _QUIET:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the workers do not come to rest: {blocked} calls block")
+            time.sleep(0.05)
+            now_blocked = int(client.info("clients")["blocked_clients"])
+            if now_blocked > blocked:
+                blocked, changed_at = now_blocked, time.monotonic()
+    return changed_at
 
 
 def fill(url: str, slots: int) -> None:

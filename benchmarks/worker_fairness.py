@@ -106,10 +106,11 @@ def _latencies(rig: Rig, workers: list[WorkerProcess]) -> list[float]:
 
 def of_many_queues(rig: Rig, rounds: int, queues: int) -> list[Result]:
     """Measure a worker of many queues, idle and with messages for all of them."""
-    idle, servers, latencies, late = [], [], [], []
+    starts, idle, servers, latencies, late = [], [], [], [], []
     for _ in range(rounds):
         rig.raw.flushall()
         with many_queues.working(rig.url, queues) as (worker,):
+            starts.append(worker.started_after)
             cpu, server, began = worker.cpu(), rig.server_cpu(), time.monotonic()
             time.sleep(IDLE)
             elapsed = time.monotonic() - began
@@ -125,7 +126,7 @@ def of_many_queues(rig: Rig, rounds: int, queues: int) -> list[Result]:
             3.0,
             higher_is_better=False,
             samples=[round(part, 2) for part in idle],
-            beside={"server's, %": round(median(servers), 2)},
+            beside={"server's, %": round(median(servers), 2), "start s": round(median(starts), 2)},
         ),
         Result(
             f"{queues:,} queues, {MANY_RATE} messages/s over them: p99",
