@@ -24,6 +24,7 @@ from tests.worker.rig import WorkerProcess, eventually
 QUEUES: Final = 10
 TAKE: Final = _lua.script("take_tokens").sha.encode()
 WAKE: Final = _lua.script("wake").sha.encode()
+CLAIM: Final = _lua.script("claim").sha.encode()
 OCCUPIED: Final = _lua.script("occupied").sha.encode()
 
 
@@ -160,6 +161,65 @@ async def test_a_worker_takes_no_more_tokens_than_it_has_room_for(
             may_end.set()
             await eventually(lambda: len(floor.handled) == QUEUES)
     floor.app.close()
+
+
+# --- The start
+
+
+async def test_a_worker_that_starts_polls_its_empty_queues_in_bundles(
+    url: str, queue_name: str, proxied: Callable[[Policy], Proxy]
+) -> None:
+    policy = Scripts()
+    floor = Floor(url, queue_name, queues=150)
+    async with idle(floor.worker(proxied(policy).url)) as worker:
+        bundles = len(worker._fetcher._watcher.bundles)
+        assert policy.counts[CLAIM] == 1, "empty queues were claimed from one by one"
+        assert bundles <= policy.counts[OCCUPIED] <= 2 * bundles  # the next polls come after half a period
+        floor.send_to_all()
+        await eventually(lambda: sorted(floor.handled) == list(range(150)))
+    floor.app.close()
+
+
+@pytest.mark.usefixtures("without_safety_looks")
+async def test_a_worker_that_starts_finds_all_that_waits(url: str, queue_name: str) -> None:
+    floor = Floor(url, queue_name, queues=150)
+    for number in (3, 63, 64, 149):
+        floor.app.queue(floor.names[number]).send("x")
+    floor.app.queue(floor.names[70]).send("x", delay=0.5)
+    abandoned = floor.app.queue(floor.names[80], lease=0.5)
+    abandoned.send("x")
+    assert len(abandoned.receive(1)) == 1
+    floor.app.schedule("of-the-start", floor.names[90], "x", every=0.5)
+    async with floor.worker():
+        await eventually(lambda: {3, 63, 64, 70, 80, 90, 149} <= set(floor.handled))
+    floor.app.unschedule("of-the-start")
+    floor.app.close()
+
+
+@pytest.mark.usefixtures("without_safety_looks")
+@pytest.mark.parametrize("stage", [Stage.BEFORE, Stage.EXECUTED])
+async def test_a_poll_of_a_start_that_is_cut_off_is_repeated(
+    floor: Floor, proxied: Callable[[Policy], Proxy], stage: Stage
+) -> None:
+    policy = Scripts(OCCUPIED, Cut(stage))
+    floor.send_to_all()
+    async with floor.worker(proxied(policy).url):
+        await eventually(lambda: sorted(floor.handled) == list(range(QUEUES)))
+    assert policy.fired == 1, "no poll was cut off: this test shows nothing"
+
+
+@pytest.mark.usefixtures("without_safety_looks")
+async def test_queues_are_claimed_from_if_the_poll_of_a_start_fails(floor: Floor, url: str) -> None:
+    """One key of one queue has the wrong type, so the server refuses the call for all of them."""
+    damaged = 5
+    floor.send_to_all()
+    client: Any
+    with redis.Redis.from_url(url) as client:
+        client.delete(key := floor.app.queue(floor.names[damaged])._keys.key("msgs"))
+        client.set(key, "a text")
+        async with floor.worker():
+            await eventually(lambda: sorted(floor.handled) == sorted({*range(QUEUES)} - {damaged}))
+        client.delete(key)
 
 
 # --- Nothing is lost between a token and its claim
@@ -306,11 +366,10 @@ async def test_an_idle_worker_asks_for_all_its_queues_in_one_call(
 ) -> None:
     policy = Scripts()
     floor = Floor(url, queue_name, queues=50)
-    claim = _lua.script("claim").sha.encode()
     async with idle(floor.worker(proxied(policy).url, lease=1.5)):
-        claims, looks = policy.counts[claim], policy.counts[OCCUPIED]
+        claims, looks = policy.counts[CLAIM], policy.counts[OCCUPIED]
         await eventually(lambda: policy.counts[OCCUPIED] >= looks + 3)
-        assert policy.counts[claim] == claims
+        assert policy.counts[CLAIM] == claims
     floor.app.close()
 
 

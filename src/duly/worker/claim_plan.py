@@ -50,6 +50,16 @@ class ClaimPlan:
         source.is_idle = False
         self._watcher.note_claim(source)
 
+    def may_be_empty(self, source: Source) -> bool:
+        """Return whether nothing is known about a source that is ready: it was neither claimed from nor woken."""
+        return source in self.ready and source not in self.in_progress and source not in self.pending_wakeups
+
+    def note_empty(self, source: Source) -> None:
+        """Do not claim from a queue that was polled and has no messages: its wake token announces the next one."""
+        self.ready.remove(source)
+        source.is_watched = source.is_idle = True
+        self._watcher.note_claim(source)
+
     def note_progress(self, source: Source) -> None:
         """Note that handlers of a source have ended: it may have room."""
         if source in self.full:

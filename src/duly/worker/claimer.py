@@ -46,6 +46,11 @@ class Claimer:
         self._refused: set[Source] | None = set()
         """Sources whose claims the server has refused so far. None: a claim has succeeded."""
 
+    @property
+    def has_claimed(self) -> bool:
+        """Whether a claim has succeeded since the worker started."""
+        return self._refused is None
+
     async def answer_to(self, claim: Claim) -> Claimed | None:
         """Carry out a claim, and plan the next one. None: it failed. Raises Refused."""
         source, runtime = claim.source, claim.source.runtime

@@ -19,6 +19,7 @@ from duly.worker.claim_plan import ClaimPlan
 from duly.worker.claimer import Claimer
 from duly.worker.dispatcher import Dispatcher
 from duly.worker.due_timer import DueTimer
+from duly.worker.first_poll import FirstPoll
 from duly.worker.idle_claims import IdleClaims
 from duly.worker.intake import Intake
 from duly.worker.logs import event
@@ -55,6 +56,7 @@ class Fetcher:
         self._watch_keeper = WatchKeeper(
             self._sources, self._watcher, self._plan, self._workload, self._node_work, self.notify_change
         )
+        self._first_poll = FirstPoll(self._watcher, self._plan)
         self._idle_claims = IdleClaims(self._sources, self._watcher)
         self._is_stopping = False
         self._has_changed = False
@@ -93,10 +95,7 @@ class Fetcher:
                 if claim is None:
                     await self._wait(now)
                 else:
-                    self._plan.begin(claim)
-                    await self._node_work.run(claim.node, self._claim, claim)
-                    if not self._should_claim_ahead(claim):
-                        await asyncio.sleep(0)  # handlers first, then the next block or claim
+                    await self._poll_or_claim(claim)
                     await self._watch_keeper.keep_watching()
             await self._withdraw_claim()
             while self._plan.in_progress:  # their messages are released
@@ -130,6 +129,16 @@ class Fetcher:
         source = claim.source
         is_in_backlog = source in self._plan.ready and claim.behind is None and not self._is_spread
         return is_in_backlog and source.runtime.room > 0
+
+    async def _poll_or_claim(self, claim: Claim) -> None:
+        """Begin a claim. Before the first one from a bundle of queues, find out instead which of them are empty."""
+        if self._claimer.has_claimed and (bundle := self._first_poll.take(claim.source)) is not None:
+            await self._node_work.run(bundle.node, self._first_poll.poll, bundle)
+            return
+        self._plan.begin(claim)
+        await self._node_work.run(claim.node, self._claim, claim)
+        if not self._should_claim_ahead(claim):
+            await asyncio.sleep(0)  # handlers first, then the next block or claim
 
     async def _claim(self, claim: Claim) -> None:
         """Carry out a claim, take its messages, and send those of due schedules."""

@@ -233,8 +233,11 @@ class Watcher:
 
         One call polls all idle queues of a bundle. Queues that are known to have messages have timers.
         """
-        idle = [source for source in bundle.sources if source.is_idle]
-        return await _occupied(idle) if idle else []
+        return await self.occupied([source for source in bundle.sources if source.is_idle])
+
+    async def occupied(self, some: Sequence[Source]) -> list[Source]:
+        """Return the queues of a bundle that have messages. Return all of them if the call fails."""
+        return await _occupied(some) if some else []
 
     @property
     def bundles(self) -> Sequence[Bundle]:
@@ -245,9 +248,7 @@ class Watcher:
         """Stop watching a bundle, and return the queues whose wake token may have been taken."""
         watched = await bundle.waiter.aclose()
         found = [source for source in watched if not source.is_idle]
-        if idle := [source for source in watched if source.is_idle]:
-            found += await _occupied(idle)
-        return found
+        return found + await self.occupied([source for source in watched if source.is_idle])
 
 
 async def _occupied(idle: Sequence[Source]) -> list[Source]:
