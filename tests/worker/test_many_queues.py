@@ -4,6 +4,7 @@ Workers run in the event loop of the test. Messages are sent with a sync app, so
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -16,6 +17,8 @@ import redis
 import duly
 from duly import _lua
 from duly.worker import watcher
+from duly.worker.janitor import Janitor
+from duly.worker.setup import Setup
 from tests.conftest import StartedServer
 from tests.fault.proxy import Action, Command, Cut, Delay, Policy, Proxy, Stage
 from tests.waiting import wait_until
@@ -356,6 +359,55 @@ async def test_queues_beyond_one_bundle_are_served(url: str, queue_name: str) ->
         floor.send_to_all()
         await eventually(lambda: len(floor.handled) == 300)
     floor.app.close()
+
+
+# --- Ten thousand queues
+
+
+def app_of(queues: int) -> duly.AsyncDuly:
+    """Make an app in memory with this number of handlers."""
+    app = duly.AsyncDuly("memory://")
+    for number in range(queues):
+        app.queue(f"queue-{number}").handler(_handle)
+    return app
+
+
+async def _handle(body: Any) -> None:
+    pass
+
+
+async def test_many_queues_are_tidied_at_a_bounded_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty queues per second: 2,400 queues take two minutes, not one."""
+    queues, tidied = 2400, Counter[str]()
+    setup = Setup(app_of(queues), duly.WorkerOptions())
+    setup.open()
+    janitor = Janitor(setup.runtimes, [], "of-the-test", 1)
+
+    async def tidy(name: str) -> None:
+        tidied[name] += 1
+
+    monkeypatch.setattr(janitor, "_tidy", tidy)
+    now = time.monotonic()
+    for seconds in range(0, 120, 5):
+        await janitor._begin_chores(now + seconds)
+        assert max(tidied.values(), default=1) == 1, f"again after {seconds} s"
+    await janitor._begin_chores(now + 120)
+    assert len(tidied) == queues
+    await setup.close()
+
+
+async def test_a_worker_that_starts_makes_each_queue_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Counter[str]()
+    make = duly.AsyncDuly._queue
+
+    def count(self: duly.AsyncDuly, name: str, *args: Any) -> Any:
+        made[name] += 1
+        return make(self, name, *args)
+
+    app = app_of(50)
+    monkeypatch.setattr(duly.AsyncDuly, "_queue", count)
+    async with duly.Worker(app):
+        assert made == dict.fromkeys((f"queue-{number}" for number in range(50)), 1)
 
 
 # --- Idle queues

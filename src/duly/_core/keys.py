@@ -16,6 +16,15 @@ from duly.options import is_name
 EVERY_PRIORITY: Final = "9876543210"
 
 
+_OF_LIFE: Final = (
+    b"msgs",
+    b"meta",
+    b"leased",
+    b"parked",
+    *(b"waiting" + bytes([digit]) for digit in EVERY_PRIORITY.encode()),
+)
+"""An idle worker of many queues names these keys of each queue every few seconds."""
+
 _REGISTRY: Final = "~workers"
 """No queue has this name: theirs begin with a letter or digit."""
 
@@ -78,9 +87,10 @@ class QueueKeys:
         return [self.key(f"waiting{digit}") for digit in digits]
 
     @property
-    def of_life(self) -> tuple[bytes, ...]:
+    def of_life(self) -> list[bytes]:
         """The keys that show whether there are live messages, in the order of `occupied`."""
-        return (*map(self.key, ("msgs", "meta", "leased", "parked")), *self.waiting(EVERY_PRIORITY))
+        prefix = self.prefix
+        return [prefix + name for name in _OF_LIFE]
 
     def of_script(self, script: Script, digits: str) -> tuple[bytes, ...]:
         """Return the KEYS of a script without its call key. They are cached."""

@@ -280,8 +280,9 @@ def take_tokens(home: QueueKeys, wakes: Sequence[bytes], limit: int) -> Call[lis
 def occupied(queues: Sequence[QueueKeys]) -> Call[list[int]]:
     """Return the positions of the queues that have live messages."""
     others = [key for keys in queues for key in keys.of_life]
-    stride = len(queues[0].of_life)
-    return Call(queues[0].script("occupied"), queues[0], [stride], replies.positions, extra_keys=others)
+    return Call(
+        queues[0].script("occupied"), queues[0], [len(others) // len(queues)], replies.positions, extra_keys=others
+    )
 
 
 def tidy(keys: QueueKeys, options: QueueOptions) -> Call[bool]:

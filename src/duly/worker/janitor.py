@@ -41,6 +41,9 @@ _REPORT_EVERY: Final = 15.0
 """Seconds between two reports of the times of a queue to its history."""
 
 _TIDY_EVERY: Final = 60.0
+"""Seconds between two tidies of a queue or topic."""
+_TIDIES_PER_SECOND: Final = 20
+"""Queues and topics that are tidied per second, at the most. Of more than 1,200, each is tidied less often."""
 _TIDY_STEPS: Final = 20
 """Steps per queue or topic and round. The next round continues."""
 
@@ -57,6 +60,7 @@ class Janitor:
         """Take the queues of this worker, and all groups that have handlers, even if other workers serve them."""
         self._runtimes = runtimes
         self._by_name = {runtime.name: runtime for runtime in runtimes}
+        self._names = tuple(self._by_name)
         self._link: Any = runtimes[0].source.link
         self._node_work = self._new_node_work()
         self._keys = RegistryKeys(namespace)
@@ -72,7 +76,8 @@ class Janitor:
         self._check_server_at = now + _CHECK_EVERY
         self._create_groups_at = now if self._link.is_spread else now + _TIDY_EVERY
         """When to create the missing groups, or to try again."""
-        self._tidy_at = {name: now + random.uniform(0, _TIDY_EVERY) for name in self._tidy_calls}  # noqa: S311
+        self._tidy_every = max(_TIDY_EVERY, len(self._tidy_calls) / _TIDIES_PER_SECOND)
+        self._tidy_at = {name: now + random.uniform(0, self._tidy_every) for name in self._tidy_calls}  # noqa: S311
 
     def _new_node_work(self) -> NodeWork:
         return NodeWork(is_spread=bool(self._link.is_spread), on_end=lambda: None)
@@ -96,7 +101,7 @@ class Janitor:
             for runtime in [each for each in self._runtimes if each.times.has_any]:
                 await self._begin(runtime.source.keys, self._report_times, runtime.name)
         for name in [name for name, due in self._tidy_at.items() if due <= now]:
-            self._tidy_at[name] = time.monotonic() + _TIDY_EVERY
+            self._tidy_at[name] = now + self._tidy_every
             await self._begin(self._tidy_calls[name].keys, self._tidy, name)
         if self._check_server_at <= now:
             self._check_server_at = now + _CHECK_EVERY
@@ -176,7 +181,7 @@ class Janitor:
         info = Info(
             host=socket.gethostname(),
             pid=os.getpid(),
-            queues=tuple(runtime.name for runtime in self._runtimes),
+            queues=self._names,
             concurrency=self._concurrency,
             in_flight=sum(runtime.busy for runtime in self._runtimes),
             handled=sum(runtime.handled for runtime in self._runtimes),

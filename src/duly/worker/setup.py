@@ -13,6 +13,7 @@ from duly._core.call import Call
 from duly._core.definitions import Definitions, Registered
 from duly._sync import blocked_loop
 from duly._sync.app import Duly
+from duly._sync.group import Group
 from duly.errors import UsageError
 from duly.worker.logs import event
 from duly.worker.queue_runtime import QueueRuntime
@@ -65,10 +66,8 @@ class Setup:
     @property
     def groups(self) -> list[AsyncGroup]:
         """All groups that the app has handlers for, even those that this worker does not serve."""
-        counterparts = [
-            registered.queue._counterpart(self.async_app) for registered in self.definitions.handlers.values()
-        ]
-        return [counterpart for counterpart in counterparts if isinstance(counterpart, AsyncGroup)]
+        defined = [registered.queue for registered in self.definitions.handlers.values()]
+        return [each._counterpart(self.async_app) for each in defined if isinstance(each, AsyncGroup | Group)]
 
     @property
     def pool(self) -> int | None:
