@@ -4,6 +4,7 @@ Workers run in the event loop of the test. Messages are sent with a sync app, so
 """
 
 import asyncio
+import gc
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -408,6 +409,57 @@ async def test_a_worker_that_starts_makes_each_queue_once(monkeypatch: pytest.Mo
     monkeypatch.setattr(duly.AsyncDuly, "_queue", count)
     async with duly.Worker(app):
         assert made == dict.fromkeys((f"queue-{number}" for number in range(50)), 1)
+
+
+@pytest.fixture
+def nothing_frozen() -> Iterator[None]:
+    """Undo `gc.freeze()` of the process that runs the tests."""
+    has_frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+    if has_frozen:
+        gc.freeze()
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+async def test_the_garbage_collector_does_not_stop_a_worker_of_many_queues() -> None:
+    """A full collection visits all objects of all queues."""
+    full_collections: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start" and info["generation"] == 2:
+            full_collections.append(info["collected"])
+
+    worker = duly.Worker(app_of(3000))
+    gc.callbacks.append(note)
+    try:
+        running = asyncio.create_task(worker.run())
+        await eventually(lambda: gc.get_freeze_count() > 3000)
+        assert full_collections == []
+    finally:
+        gc.callbacks.remove(note)
+        worker.stop()
+        await running
+    assert gc.get_freeze_count() == 0
+    assert gc.isenabled()
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+async def test_a_worker_leaves_the_objects_frozen_that_the_program_has_frozen() -> None:
+    gc.freeze()
+    worker = duly.Worker(app_of(1))
+    running = asyncio.create_task(worker.run())
+    await eventually(lambda: worker.vitals().trouble is None)
+    worker.stop()
+    await running
+    assert gc.get_freeze_count() > 0
+
+
+@pytest.mark.usefixtures("nothing_frozen")
+async def test_a_worker_inside_a_program_freezes_nothing() -> None:
+    async with duly.Worker(app_of(1)):
+        assert gc.get_freeze_count() == 0
 
 
 # --- Idle queues

@@ -13,7 +13,7 @@ from duly._async.app import AsyncDuly
 from duly._sync.app import Duly
 from duly.errors import DulyError, UsageError
 from duly.options import Seconds
-from duly.worker import signals
+from duly.worker import collector, signals
 from duly.worker.claimer import Refused
 from duly.worker.dead_hooks import DeadHooks
 from duly.worker.dispatcher import Dispatcher
@@ -88,7 +88,8 @@ class Worker:
         """
         with signals.handled(self._on_signal):
             async with self:
-                await self._is_stopping.wait()
+                with collector.sparing_old_objects():
+                    await self._is_stopping.wait()
         if self.refusal is not None:
             raise self.refusal
         return not self.was_cut_off
@@ -150,7 +151,8 @@ class Worker:
 
     async def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._setup.open()
+        with collector.paused():
+            self._setup.open()
         self._async_app, self._runtimes = self._setup.async_app, self._setup.runtimes
         try:
             await self._setup.start_embedded()
@@ -159,7 +161,8 @@ class Worker:
             await self._setup.close()
             raise
         if not self._is_stopping.is_set():
-            self._start_parts()
+            with collector.paused():
+                self._start_parts()
 
     async def _run_start_hooks(self) -> None:
         """Run the `on_start` hooks. A signal during that time ends them."""
