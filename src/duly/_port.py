@@ -402,7 +402,7 @@ def _check_readable(inbox: Inbox, delivery: AsyncDelivery) -> None:
         ) from None
 
 
-def _with_body(record: bytes, content: int, raw: bytes) -> bytes:
+def _with_body(record: bytes, content: int, raw: bytes) -> codec.Part:
     """Rewrite a record with another body that is already encoded."""
     old = codec.read_record(record)
     envelope = codec.Envelope(content, raw, old.envelope.headers, old.envelope.retry, old.envelope.repeat)

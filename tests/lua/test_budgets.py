@@ -116,7 +116,7 @@ ROW = msgspec.msgpack.encode(["." * 4000, 0, 0, 0, 0, [], 1, [], 0, "", 0])
 def add_uncounted(queue: Queue, *ids: str) -> None:
     """Store dead letters as a version does that does not count rows."""
     for number, id_ in enumerate(ids):
-        record = queue.outgoing(id_).part
+        record = bytes(queue.outgoing(id_).part)
         keys = [queue.keys.key(name) for name in ("dead", "why", "msgs", "meta")]
         queue.wire.run("ZADD", keys[0], number, id_)
         queue.wire.run("HSET", keys[1], id_, ROW)

@@ -203,7 +203,7 @@ def test_only_the_last_key_and_the_last_argument_repeat(name: str) -> None:
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.script.name)
 def test_a_call_has_the_keys_and_arguments_that_the_header_names(call: Call[Any]) -> None:
     command = call.command(b"EVALSHA", b"sha", CallStream(b"stream", 7))
-    key_count = int(command[2])
+    key_count = int(str(command[2]))
     keys, args = command[3 : 3 + key_count], command[3 + key_count :]
     fixed = [key for key in call.script.keys if not key.endswith("*")]
     others = len(call.extra_keys) + len(call.keys.tail)

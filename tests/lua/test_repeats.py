@@ -171,19 +171,23 @@ def _deletes(queue: Queue) -> Call[Any]:
 
 def given_schedule(queue: Queue, name: str = "report", every: int = 10, **options: Any) -> bytes:
     """Store a schedule and return its row."""
-    part = queue.outgoing("", b"body", **options).part
+    part = bytes(queue.outgoing("", b"body", **options).part)
     queue.call(ops.schedule(queue.keys, name, written_plan(Plan(None, every * SECOND, "UTC", "one", part))))
     return queue.dump().schedules[name]
 
 
 def _schedules(queue: Queue) -> Call[Any]:
     given_schedule(queue)
-    return ops.schedule(queue.keys, "other", written_plan(Plan(None, SECOND, "UTC", "all", queue.outgoing("").part)))
+    return ops.schedule(
+        queue.keys, "other", written_plan(Plan(None, SECOND, "UTC", "all", bytes(queue.outgoing("").part)))
+    )
 
 
 def _schedules_anew(queue: Queue) -> Call[Any]:
     given_schedule(queue)
-    return ops.schedule(queue.keys, "report", written_plan(Plan(None, SECOND, "UTC", "all", queue.outgoing("").part)))
+    return ops.schedule(
+        queue.keys, "report", written_plan(Plan(None, SECOND, "UTC", "all", bytes(queue.outgoing("").part)))
+    )
 
 
 def _unschedules(queue: Queue) -> Call[Any]:

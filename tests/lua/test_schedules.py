@@ -50,7 +50,7 @@ class Pair:
         return answer
 
     def plan(self, every: int = EVERY, catch_up: str = "one", body: Any = b"body", **options: Any) -> Plan:
-        return Plan(None, every, "UTC", catch_up, self.queue.outgoing("", body, **options).part)
+        return Plan(None, every, "UTC", catch_up, bytes(self.queue.outgoing("", body, **options).part))
 
     def schedule(self, name: str = "report", **options: Any) -> Any:
         return self.call(ops.schedule(self.keys, name, schedules.written_plan(self.plan(**options))))
@@ -489,7 +489,7 @@ def test_a_full_server_takes_schedules(full: Queue) -> None:
 
 
 def test_a_full_server_refuses_a_firing_and_the_run_is_sent_later(full: Queue) -> None:
-    part = full.outgoing("", b"body").part
+    part = bytes(full.outgoing("", b"body").part)
     full.call(ops.schedule(full.keys, "report", schedules.written_plan(Plan(None, EVERY, "UTC", "one", part))))
     row = full.dump().schedules["report"]
     stored = schedules.read_row(row)

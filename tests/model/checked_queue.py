@@ -170,7 +170,9 @@ class CheckedQueue(RuleBasedStateMachine):
         answer = self._same_answer(call, answer, stream, sequence, before)
         is_repeat = made in self.carried_out
         self._check_token(call, answer, before, is_new=not is_repeat)
-        is_claim = not is_repeat and call.script.name == "claim" and int(call.args[1]) > 0  # others change no limit
+        is_claim = (
+            not is_repeat and call.script.name == "claim" and int(str(call.args[1])) > 0
+        )  # others change no limit
         self.has_room = not is_claim and (self.has_room or bool(set(before.leased) - set(self.state.leased)))
         self._same_stats(stats)
         self._same_state()

@@ -45,7 +45,7 @@ def call(engine: Engine, call: Call[Any], stream: bytes, sequence: int, done: Do
         return engine.call(call, stream, sequence)
     claimed = replies.claimed(answer)
     left = done.left()
-    is_below_limit = len(claimed.ids) < int(call.args[_LIMIT_AT]) or call.args[_THEN_AT] == "behind"
+    is_below_limit = len(claimed.ids) < int(str(call.args[_LIMIT_AT])) or call.args[_THEN_AT] == "behind"
     may_be_more = claimed.next_in == 0 and is_below_limit
 
     class Following(Round):

@@ -446,10 +446,10 @@ class QueueMachine(CheckedQueue):
 
         self._do(call, stream, follow)
 
-    def _recycled(self, settle: ops.Settle, is_new: bool) -> bytes:
+    def _recycled(self, settle: ops.Settle, is_new: bool) -> codec.Part:
         return self._rewritten(settle.id) if is_new else b""
 
-    def _rewritten(self, id_: str) -> bytes:
+    def _rewritten(self, id_: str) -> codec.Part:
         record = self.state.msgs.get(id_)
         if record is None:
             return b""

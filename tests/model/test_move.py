@@ -125,7 +125,7 @@ class History:
         if self.random.random() < 0.7:
             return b""
         record = queue.dump().msgs[id_]
-        return Encoder(queue.keys.name, QueueOptions()).with_body(record, "another body")
+        return bytes(Encoder(queue.keys.name, QueueOptions()).with_body(record, "another body"))
 
     def redrive(self) -> None:
         queue = self.random.choice(self.queues)

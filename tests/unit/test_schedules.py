@@ -387,7 +387,7 @@ def row_of(plan: Plan, created: int = 1, after: int = 2, last: int = 0, paused: 
 
 
 def part_of(body: Any, **options: Any) -> bytes:
-    return Encoder("orders", QueueOptions()).outgoing(Send(body, **options), "id", 0).part
+    return bytes(Encoder("orders", QueueOptions()).outgoing(Send(body, **options), "id", 0).part)
 
 
 def test_a_row_is_read_as_it_was_written() -> None:
@@ -481,7 +481,7 @@ def test_a_view_of_a_zone_that_is_unknown_here_has_no_next_run() -> None:
 
 
 def test_a_body_that_does_not_decode_is_shown_raw() -> None:
-    part = codec.written_part(codec.Envelope(codec.CONTENT_JSON, b"{"))
+    part = bytes(codec.written_part(codec.Envelope(codec.CONTENT_JSON, b"{")))
     found = schedules.view("orders", "report", row_of(Plan(None, 1, "UTC", "one", part)), 0)
 
     assert found is not None

@@ -368,7 +368,7 @@ async def test_a_new_body_is_encoded_once_and_written_for_one_call_at_a_time(
         events.append("encode")
         return encode(self, body)
 
-    def written(envelope: codec.Envelope, **options: Any) -> bytes:
+    def written(envelope: codec.Envelope, **options: Any) -> codec.Part:
         if len(envelope.body) > 4_000:
             events.append("write")
         return write(envelope, **options)

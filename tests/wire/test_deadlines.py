@@ -13,7 +13,7 @@ from duly._async.wire import AsyncWire
 from duly._core.resp import UnfinishedReply
 from tests.servers import LOOPBACK
 from tests.wire.driven import Driver
-from tests.wire.scripted import Peer, ScriptedServer, echo
+from tests.wire.scripted import Gone, Peer, ScriptedServer, echo
 
 SHORT = 0.2
 GENEROUS = 3.0
@@ -133,6 +133,19 @@ def test_a_reply_that_trickles_ends_at_the_deadline_of_the_whole(driver: Driver)
         with pytest.raises(TimeoutError):
             wire.ask("GET", "it", timeout=SHORT)
         assert time.monotonic() - began_at < 1.5  # the whole reply takes 3 s
+        assert not wire.is_open
+
+
+def test_the_parts_of_a_large_command_share_one_deadline(driver: Driver) -> None:
+    def read_slowly(peer: Peer) -> None:
+        while peer.socket.recv(1 << 20, socket.MSG_WAITALL):
+            time.sleep(SHORT / 2)
+        raise Gone
+
+    with ScriptedServer(read_slowly) as server:
+        wire = driver.opened(server.options)
+        with in_time(), pytest.raises(TimeoutError):
+            wire.ask("MSET", *[bytes(1 << 20)] * 60, timeout=SHORT)  # all of them take 6 s
         assert not wire.is_open
 
 

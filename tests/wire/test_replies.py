@@ -1,10 +1,15 @@
 """Replies that are cut, split, merged, foreign or huge. A caller gets its own reply or an error, never another's."""
 
+import random
+import socket
+import struct
+import threading
 import time
 from typing import Any
 
 import pytest
 
+from duly._core.pieces import Pieces
 from duly._core.resp import ErrorReply, MalformedReply
 from tests.wire.driven import Driven, Driver
 from tests.wire.scripted import REPLIES, Peer, ScriptedServer, bulk, echo
@@ -242,6 +247,41 @@ def test_a_large_command_reaches_a_server_that_reads_slowly(driver: Driver) -> N
         wire = driver.opened(server.options)
         assert wire.ask("SET", "it", large, timeout=30) == len(large)
         assert wire.ask("SET", "it", b"1234") == 4
+
+
+def test_large_arguments_arrive_unchanged_and_in_order(driver: Driver) -> None:
+    received: list[list[bytes]] = []
+
+    def note(command: list[bytes]) -> bytes:
+        received.append(command)
+        return b"+OK\r\n"
+
+    large = [random.Random(seed).randbytes(3 * MEGABYTES) for seed in range(3)]
+    with ScriptedServer(lambda peer: peer.answer_all(note)) as server:
+        wire = driver.opened(server.options)
+        wire.ask("MSET", "a", large[0], "b", Pieces(b"head", large[1], b"tail"), timeout=30)
+        wire.ask_both([b"SET", b"c", large[2]], [b"GET", b"c"])
+    assert received == [
+        [b"MSET", b"a", large[0], b"b", b"head" + large[1] + b"tail"],
+        [b"SET", b"c", large[2]],
+        [b"GET", b"c"],
+    ]
+
+
+def test_a_large_command_on_a_connection_that_was_reset_fails(driver: Driver) -> None:
+    is_reset = threading.Event()
+
+    def reset(peer: Peer) -> None:
+        peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.socket.close()
+        is_reset.set()
+
+    with ScriptedServer(reset) as server:
+        wire = driver.opened(server.options)
+        assert is_reset.wait(20)
+        with pytest.raises(OSError, match=r"closed|reset by peer|[Bb]roken pipe"):
+            wire.ask("SET", "it", bytes(8 * MEGABYTES))
+        assert not wire.is_open
 
 
 def test_a_large_command_to_a_server_that_does_not_read_ends_at_its_deadline(driver: Driver) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from duly._async.primitives import sleep
-from duly._core import ops, outgoing
+from duly._core import codec, ops, outgoing
 from duly._core.views import Letter
 from duly.errors import QueueFull, UsageError
 from duly.message import Message
@@ -125,7 +125,7 @@ class AsyncRedrive:
         self._on_progress = on_progress
         self._interval = interval_of(rate) / 1_000_000
         self._step = MAX_BATCH if rate is None else max(1, min(MAX_BATCH, int(_STEP / self._interval)))
-        self._batch: list[tuple[str, int, bytes]] = []
+        self._batch: list[tuple[str, int, codec.Part]] = []
         self._batch_bytes = 0
         self._free_at = 0.0
         self._logged_at = time.monotonic()
@@ -162,7 +162,7 @@ class AsyncRedrive:
         if len(self._batch) >= min(self._step, left) or self._batch_bytes > outgoing.MAX_CALL_BYTES:
             await self._flush()
 
-    def _part(self, letter: Letter) -> bytes:
+    def _part(self, letter: Letter) -> codec.Part:
         """Encode the new body of a dead letter; empty: it keeps its body."""
         body = UNCHANGED if self._edit is None else self._edit(letter.message)
         if body is UNCHANGED:
@@ -194,7 +194,7 @@ class AsyncRedrive:
         if self._on_progress is not None:
             self._on_progress(self._redriven)
 
-    async def _redrive(self, batch: list[tuple[str, int, bytes]]) -> None:
+    async def _redrive(self, batch: list[tuple[str, int, codec.Part]]) -> None:
         await self._keep_pace(len(batch))
         if self._to is None:
             call = ops.redrive(self._queue._keys, len(batch), batch, at_end=self._at_end)
@@ -203,7 +203,7 @@ class AsyncRedrive:
         else:
             await self._move(self._to, batch)
 
-    async def _move(self, to: "AsyncQueue[Any]", batch: list[tuple[str, int, bytes]]) -> None:
+    async def _move(self, to: "AsyncQueue[Any]", batch: list[tuple[str, int, codec.Part]]) -> None:
         outcome = await self._queue._link.run(ops.move(self._queue._keys, to._keys, to.options, batch))
         self._redriven += outcome.moved
         for id_ in outcome.known:

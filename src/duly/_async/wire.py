@@ -26,6 +26,7 @@ from duly._core.resp import (
     login_of,
     new_reader,
     packed,
+    packed_both,
     unexpected,
 )
 
@@ -93,7 +94,8 @@ class AsyncWire(asyncio.Protocol):
 
     async def _greet(self, commands: Sequence[Greeting], timeout: float) -> None:
         """Send all commands in one write."""
-        waiting = self._send(b"".join(packed(each.command) for each in commands), timeout, len(commands))
+        pieces = [b"".join(piece for each in commands for piece in packed(each.command))]
+        waiting = self._send(pieces, timeout, len(commands))
         for each, reply in zip(commands, waiting, strict=True):
             try:
                 await reply
@@ -154,7 +156,7 @@ class AsyncWire(asyncio.Protocol):
 
     async def ask_both(self, first: Sequence[Arg], second: Sequence[Arg], timeout: float = REPLY_TIMEOUT) -> list[Any]:
         """Send two commands in one write, so that the server runs them in a row. Return both replies."""
-        before, reply = self._send(packed(first) + packed(second), timeout, 2)
+        before, reply = self._send(packed_both(first, second), timeout, 2)
         return [await before, await reply]
 
     def send(self, command: Sequence[Arg], timeout: float = REPLY_TIMEOUT) -> asyncio.Future[Any]:
@@ -206,11 +208,12 @@ class AsyncWire(asyncio.Protocol):
 
     # Sending
 
-    def _send(self, data: bytes, timeout: float | None, replies: int = 1) -> list[asyncio.Future[Any]]:
+    def _send(self, pieces: Sequence[bytes], timeout: float | None, replies: int = 1) -> list[asyncio.Future[Any]]:
         """Write commands, and return the futures of their replies."""
         if self._transport is None or self._loop is None:
             raise copied(self._end or ConnectionError("the connection is not open"))
-        self._transport.write(data)
+        for piece in pieces:
+            self._transport.write(piece)
         deadline = float("inf") if timeout is None else self._loop.time() + timeout
         waiting = [self._loop.create_future() for _ in range(replies)]
         self._pending.extend((future, deadline) for future in waiting)

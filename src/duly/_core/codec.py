@@ -12,9 +12,13 @@ from typing import Any, Final, get_args
 import msgspec
 import msgspec.inspect
 
+from duly._core.pieces import LARGE_PIECE, Pieces
 from duly.errors import CodecError, UsageError
 from duly.message import MessageId
 from duly.options import Repeat, Retry
+
+Part = bytes | Pieces
+"""The client's part of a record. It is in pieces if the body is large."""
 
 VERSION: Final = 1
 
@@ -38,6 +42,11 @@ _US: Final = struct.Struct("<d")
 _LENGTH: Final = struct.Struct("<H")
 _FIELD_LENGTH: Final = struct.Struct("<I")
 _LEASE: Final = struct.Struct("<dIBB")
+_NO_BODY: Final = b"\xc4\x00"
+"""A body of no bytes, in MessagePack. The fields before it do not contain this."""
+_BIN_32: Final = 0xC6
+_LARGE_HEAD: Final = struct.Struct(">BI")
+"""The type and the length of a large body, in MessagePack."""
 
 
 class Envelope(msgspec.Struct, array_like=True):
@@ -395,9 +404,10 @@ def written_part(
     dedup_for: int = 0,
     dedup: bytes = b"",
     key: bytes = b"",
-) -> bytes:
+) -> Part:
     """Encode the client's part of a record."""
-    if not flags:
+    is_small = len(envelope.body) < LARGE_PIECE
+    if is_small and not flags:
         return _HEAD.pack(VERSION, 0, priority) + _encode_envelope(envelope)
     pieces = [_HEAD.pack(VERSION, flags, priority)]
     if flags & FLAG_TTL:
@@ -406,8 +416,15 @@ def written_part(
         pieces += [_US.pack(dedup_for), _LENGTH.pack(len(dedup)), dedup]
     if flags & FLAG_KEY:
         pieces += [_LENGTH.pack(len(key)), key]
-    pieces.append(_encode_envelope(envelope))
-    return b"".join(pieces)
+    if is_small:
+        return b"".join([*pieces, _encode_envelope(envelope)])
+    return Pieces(b"".join(pieces), *_large_envelope(envelope))
+
+
+def _large_envelope(envelope: Envelope) -> tuple[bytes, ...]:
+    """Encode an envelope as the encoder does, but without a copy of its body."""
+    before, _, behind = _encode_envelope(msgspec.structs.replace(envelope, body=b"")).partition(_NO_BODY)
+    return before + _LARGE_HEAD.pack(_BIN_32, len(envelope.body)), envelope.body, behind
 
 
 def read_stamps(record: bytes) -> tuple[int, int]:
@@ -431,12 +448,12 @@ def read_priority(record: bytes) -> int:
     return record[_STAMPED_HEAD.size - 1]
 
 
-def stamped(sent: int, due: int, part: bytes) -> bytes:
+def stamped(sent: int, due: int, part: Part) -> bytes:
     """Write a record as the scripts do."""
-    return _STAMPS.pack(sent, due) + part
+    return _STAMPS.pack(sent, due) + bytes(part)
 
 
-def stored_size(part: bytes) -> int:
+def stored_size(part: Part) -> int:
     """Count the bytes that a record has."""
     return _STAMPS.size + len(part)
 
@@ -469,7 +486,7 @@ def read_record(record: bytes) -> Record:
         raise CodecError(f"the stored record is damaged: {error}") from error
 
 
-def rewritten_part(stored: Record, envelope: Envelope) -> bytes:
+def rewritten_part(stored: Record, envelope: Envelope) -> Part:
     """Encode the part of a stored message again, with another envelope."""
     return written_part(
         envelope,

@@ -202,7 +202,7 @@ def release(keys: QueueKeys, settles: Sequence[Held]) -> Call[list[int]]:
     return _giving_back("release", keys, [(settle, ()) for settle in settles])
 
 
-def recycle(keys: QueueKeys, settles: Sequence[tuple[Held, float, bytes]]) -> Call[list[int]]:
+def recycle(keys: QueueKeys, settles: Sequence[tuple[Held, float, codec.Part]]) -> Call[list[int]]:
     """Finish messages and store them again as new; an empty part keeps the body."""
     rows = [(settle, (microseconds(delay), part)) for settle, delay, part in settles]
     return _giving_back("recycle", keys, rows)
@@ -237,7 +237,7 @@ def reschedule(keys: QueueKeys, id_: str, when: str) -> Call[bool]:
 
 
 def redrive(
-    keys: QueueKeys, limit: int, letters: Sequence[tuple[str, int, bytes]] = (), *, at_end: bool = False
+    keys: QueueKeys, limit: int, letters: Sequence[tuple[str, int, codec.Part]] = (), *, at_end: bool = False
 ) -> Call[tuple[int, int]]:
     """Redrive dead letters: the oldest, or those named by id, time of death, and a new part if edited."""
     args: list[Arg] = [EVERY_PRIORITY, limit, int(at_end)]
@@ -257,7 +257,7 @@ def letters(
 
 
 def move(
-    keys: QueueKeys, to: QueueKeys, options: QueueOptions, letters: Sequence[tuple[str, int, bytes]]
+    keys: QueueKeys, to: QueueKeys, options: QueueOptions, letters: Sequence[tuple[str, int, codec.Part]]
 ) -> Call[replies.Moved]:
     """Move dead letters to another queue as new messages, within its bounds. They are named as for redrive."""
     args: list[Arg] = [EVERY_PRIORITY, *_limits(options), f"from {keys.name}"]

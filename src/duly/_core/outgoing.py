@@ -36,7 +36,7 @@ class Outgoing(NamedTuple):
     """The arguments of a send script for one message."""
 
     id: str
-    part: bytes
+    part: codec.Part
     when: str
     flags: int
     priority: int
@@ -240,7 +240,7 @@ class Encoder:
         )
         return Outgoing(id_, part, when, flags, priority)
 
-    def with_body(self, record: bytes, body: Any) -> bytes:
+    def with_body(self, record: bytes, body: Any) -> codec.Part:
         """Encode the part of a stored message again, with another body."""
         content, raw = self.body(body)
         old = codec.read_record(record)

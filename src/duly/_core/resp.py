@@ -5,19 +5,47 @@ from typing import Any, Final, NamedTuple
 
 from hiredis import Reader, pack_command
 
+from duly._core.pieces import LARGE_PIECE, Pieces
 from duly.errors import DulyError, UsageError
 
-Arg = bytes | str | int
+Arg = bytes | str | int | Pieces
 _pack: Final[Callable[[tuple[Arg, ...]], bytes]] = pack_command  # type: ignore[assignment]
 
 
-def packed(command: Sequence[Arg]) -> bytes:
-    """Write a command as the server reads it.
+def packed(command: Sequence[Arg]) -> list[bytes]:
+    """Write a command as the server reads it: in one piece, unless it has large arguments.
 
     Numbers are written here. hiredis 3.5 ends the process with a segmentation fault when a signal handler raises (as
     Ctrl-C does) while it writes one.
     """
-    return _pack(tuple([b"%d" % arg if type(arg) is int else arg for arg in command]))
+    args: list[Any] = [b"%d" % arg if type(arg) is int else arg for arg in command]
+    for arg in args:
+        if len(arg) >= LARGE_PIECE:
+            return _in_pieces(args)
+    return [_pack(tuple(args))]
+
+
+def _in_pieces(args: Sequence[bytes | str | Pieces]) -> list[bytes]:
+    """Write a command with large arguments. hiredis would copy them twice."""
+    found: list[bytes] = []
+    small = [b"*%d\r\n" % len(args)]
+    for arg in args:
+        raw = arg.encode() if isinstance(arg, str) else arg
+        small.append(b"$%d\r\n" % len(raw))
+        for piece in raw.pieces if isinstance(raw, Pieces) else (raw,):
+            if len(piece) < LARGE_PIECE:
+                small.append(piece)
+            else:
+                found += (b"".join(small), piece)
+                small = []
+        small.append(b"\r\n")
+    return [*found, b"".join(small)]
+
+
+def packed_both(first: Sequence[Arg], second: Sequence[Arg]) -> list[bytes]:
+    """Write two commands, the first one together with the beginning of the second."""
+    head, *tail = packed(second)
+    return [b"".join([*packed(first), head]), *tail]
 
 
 UNFINISHED: Final = object()

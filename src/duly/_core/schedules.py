@@ -127,9 +127,9 @@ class Plan(msgspec.Struct, array_like=True, frozen=True):
     catch_up: str
     part: bytes
 
-    def with_part(self, part: bytes) -> "Plan":
+    def with_part(self, part: codec.Part) -> "Plan":
         """Add the message."""
-        return msgspec.structs.replace(self, part=part)
+        return msgspec.structs.replace(self, part=bytes(part))
 
     @property
     def timetable(self) -> Timetable:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
-from duly._core import ops
+from duly._core import codec, ops
 from duly._core.call import Call
 from duly._core.keys import QueueKeys
 from duly._core.outcome_rules import (
@@ -125,7 +125,7 @@ def deferred(deliveries: Iterable[Held], delay: Any, reason: Any) -> list[Step]:
     return [Step(DEFER, [(each, *arguments) for each in deliveries])]
 
 
-def recycled(deliveries: Iterable[Held], delay: Any, part: bytes = b"") -> list[Step]:
+def recycled(deliveries: Iterable[Held], delay: Any, part: codec.Part = b"") -> list[Step]:
     """Finish messages and store them again as new; without a part they keep their bodies."""
     seconds = checked_seconds(delay, "delay")
     return [Step(RECYCLE, [(each, seconds, part) for each in deliveries])]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from duly._core import ops, outgoing
+from duly._core import codec, ops, outgoing
 from duly._core.views import Letter
 from duly._sync.primitives import sleep
 from duly.errors import QueueFull, UsageError
@@ -124,7 +124,7 @@ class Redrive:
         self._on_progress = on_progress
         self._interval = interval_of(rate) / 1_000_000
         self._step = MAX_BATCH if rate is None else max(1, min(MAX_BATCH, int(_STEP / self._interval)))
-        self._batch: list[tuple[str, int, bytes]] = []
+        self._batch: list[tuple[str, int, codec.Part]] = []
         self._batch_bytes = 0
         self._free_at = 0.0
         self._logged_at = time.monotonic()
@@ -161,7 +161,7 @@ class Redrive:
         if len(self._batch) >= min(self._step, left) or self._batch_bytes > outgoing.MAX_CALL_BYTES:
             self._flush()
 
-    def _part(self, letter: Letter) -> bytes:
+    def _part(self, letter: Letter) -> codec.Part:
         """Encode the new body of a dead letter; empty: it keeps its body."""
         body = UNCHANGED if self._edit is None else self._edit(letter.message)
         if body is UNCHANGED:
@@ -193,7 +193,7 @@ class Redrive:
         if self._on_progress is not None:
             self._on_progress(self._redriven)
 
-    def _redrive(self, batch: list[tuple[str, int, bytes]]) -> None:
+    def _redrive(self, batch: list[tuple[str, int, codec.Part]]) -> None:
         self._keep_pace(len(batch))
         if self._to is None:
             call = ops.redrive(self._queue._keys, len(batch), batch, at_end=self._at_end)
@@ -202,7 +202,7 @@ class Redrive:
         else:
             self._move(self._to, batch)
 
-    def _move(self, to: "Queue[Any]", batch: list[tuple[str, int, bytes]]) -> None:
+    def _move(self, to: "Queue[Any]", batch: list[tuple[str, int, codec.Part]]) -> None:
         outcome = self._queue._link.run(ops.move(self._queue._keys, to._keys, to.options, batch))
         self._redriven += outcome.moved
         for id_ in outcome.known:

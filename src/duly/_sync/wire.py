@@ -25,6 +25,7 @@ from duly._core.resp import (
     login_of,
     new_reader,
     packed,
+    packed_both,
     unexpected,
 )
 
@@ -76,7 +77,7 @@ class Wire:
     def _greet(self, commands: Sequence[Greeting], ends_at: float) -> None:
         """Send all commands in one write."""
         if commands:
-            self._send(b"".join(packed(each.command) for each in commands), _left(ends_at))
+            self._send([b"".join(piece for each in commands for piece in packed(each.command))], _left(ends_at))
         for each in commands:
             try:
                 self._read(_left(ends_at))
@@ -129,7 +130,7 @@ class Wire:
     def ask_both(self, first: Sequence[Arg], second: Sequence[Arg], timeout: float = REPLY_TIMEOUT) -> list[Any]:
         """Send two commands in one write, so that the server runs them in a row. Return both replies."""
         try:
-            self._send(packed(first) + packed(second), timeout)
+            self._send(packed_both(first, second), timeout)
             replies = [self._read_any(timeout), self._read_any(timeout)]
         except BaseException:
             self.close()
@@ -178,12 +179,18 @@ class Wire:
             raise ConnectionError("the connection is closed")
         return connection
 
-    def _send(self, data: bytes, timeout: float) -> None:
+    def _send(self, pieces: Sequence[bytes], timeout: float) -> None:
         connection = self._open_socket()
         if self._reader.has_data():
             raise unexpected(self._reader.gets())
-        self._limit(connection, timeout)
-        connection.sendall(data)
+        if len(pieces) == 1:
+            self._limit(connection, timeout)
+            connection.sendall(pieces[0])
+            return
+        ends_at = time.monotonic() + timeout
+        for piece in pieces:
+            self._limit(connection, _left(ends_at))
+            connection.sendall(piece)
 
     def _read(self, timeout: float) -> Any:
         """Read one reply, and raise it if it is an error."""

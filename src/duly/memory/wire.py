@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from duly._core.bounds import LEASE_TEXT_SIZE
+from duly._core.pieces import Pieces
 from duly._core.resp import Arg
 from duly.memory.message import StoredMessage
 
@@ -17,7 +18,7 @@ _pack = msgspec.msgpack.Encoder().encode
 
 def arguments(args: Sequence[Arg]) -> list[bytes]:
     """Convert the arguments of a call to bytes, as they are sent."""
-    return [arg if isinstance(arg, bytes) else str(arg).encode() for arg in args]
+    return [bytes(arg) if isinstance(arg, bytes | Pieces) else str(arg).encode() for arg in args]
 
 
 def record(message: StoredMessage) -> bytes:

@@ -11,7 +11,7 @@ import msgspec
 import pydantic
 import pytest
 
-from duly import AsyncDuly, AsyncQueue, CodecError, UsageError
+from duly import AsyncDuly, AsyncQueue, CodecError, Send, UsageError
 from tests.client._async.given import given_leased, seen, take_bodies, take_one
 
 
@@ -156,3 +156,33 @@ async def test_large_bodies_are_delivered_in_several_receives(queue: AsyncQueue)
 
     assert 1 <= len(first) < 6
     assert [body[0] for body in first + rest] == list(range(6))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"x" * 70_000, "x" * 70_000, "中" * 70_000, [{"a": "b" * 70_000}]],
+    ids=["bytes", "text", "wide text", "object"],
+)
+async def test_a_large_body_arrives_by_every_call_that_takes_one(app: AsyncDuly, queue: AsyncQueue, body: Any) -> None:
+    await queue.send(body, headers={"a": "b"}, dedup="once", ttl=60)
+    sent = await take_one(queue)
+    assert (sent.body, sent.headers) == (body, {"a": "b"})
+
+    await sent.recycle(body=body)
+    recycled = await take_one(queue)
+    assert (recycled.body, recycled.headers) == (body, {"a": "b"})
+
+    await recycled.reject("edit it")
+    assert await queue.redrive(edit=lambda _: body) == 1
+    redriven = await take_one(queue)
+    assert (redriven.body, redriven.headers) == (body, {"a": "b"})
+
+    await redriven.commit(send=[(queue, body)])
+    assert await take_bodies(queue) == [body]
+
+    await queue.send_many([1, body, 2, Send(body, priority=9)])
+    assert await take_bodies(queue) == [body, 1, body, 2]
+
+    await app.schedule("large", queue, body, every=3600)
+    (schedule,) = await app.schedules()
+    assert schedule.body == body

@@ -12,7 +12,7 @@ import msgspec
 import pydantic
 import pytest
 
-from duly import CodecError, Duly, Queue, UsageError
+from duly import CodecError, Duly, Queue, Send, UsageError
 from tests.client._sync.given import given_leased, seen, take_bodies, take_one
 
 
@@ -155,3 +155,33 @@ def test_large_bodies_are_delivered_in_several_receives(queue: Queue) -> None:
 
     assert 1 <= len(first) < 6
     assert [body[0] for body in first + rest] == list(range(6))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"x" * 70_000, "x" * 70_000, "中" * 70_000, [{"a": "b" * 70_000}]],
+    ids=["bytes", "text", "wide text", "object"],
+)
+def test_a_large_body_arrives_by_every_call_that_takes_one(app: Duly, queue: Queue, body: Any) -> None:
+    queue.send(body, headers={"a": "b"}, dedup="once", ttl=60)
+    sent = take_one(queue)
+    assert (sent.body, sent.headers) == (body, {"a": "b"})
+
+    sent.recycle(body=body)
+    recycled = take_one(queue)
+    assert (recycled.body, recycled.headers) == (body, {"a": "b"})
+
+    recycled.reject("edit it")
+    assert queue.redrive(edit=lambda _: body) == 1
+    redriven = take_one(queue)
+    assert (redriven.body, redriven.headers) == (body, {"a": "b"})
+
+    redriven.commit(send=[(queue, body)])
+    assert take_bodies(queue) == [body]
+
+    queue.send_many([1, body, 2, Send(body, priority=9)])
+    assert take_bodies(queue) == [body, 1, body, 2]
+
+    app.schedule("large", queue, body, every=3600)
+    (schedule,) = app.schedules()
+    assert schedule.body == body

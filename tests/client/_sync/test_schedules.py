@@ -265,7 +265,7 @@ def test_a_schedule_that_is_declared_while_it_is_removed_leaves_nothing_unknown(
 ) -> None:
     """Between any two calls of the removal, another app declares the schedule: registry, row, check."""
     app._link.run(ops.register(ScheduleKeys(app.namespace), queue.name, queue.name))
-    plan = schedules.Plan(None, HOUR * 1_000_000, "UTC", "one", queue._outgoing(Send("body")).part)
+    plan = schedules.Plan(None, HOUR * 1_000_000, "UTC", "one", bytes(queue._outgoing(Send("body")).part))
 
     def other_stores() -> None:
         app._link.run(ops.schedule(queue._keys, queue.name, schedules.written_plan(plan)))
