@@ -16,6 +16,7 @@ from duly._core import codec, ops, replies, topic_ops
 from duly._core.call import Call, CallStream
 from duly._core.keys import EVERY_PRIORITY, GroupKeys, QueueKeys, TopicKeys
 from duly._core.outgoing import Encoder, Outgoing
+from duly._core.pieces import Pieces
 from duly.options import Keep, QueueOptions, Send
 from tests.servers import Server
 
@@ -76,7 +77,8 @@ class Wire:
     def spelled(self, call: Call[Any], stream: bytes, sequence: int, late_after: int = -1) -> list[Any]:
         """Return a call as an EVALSHA command, after loading its script."""
         sha = self._sha_of(call.script.name, call.script.text)
-        return call.command(b"EVALSHA", sha, CallStream(stream, sequence), late_after)
+        command = call.command(b"EVALSHA", sha, CallStream(stream, sequence), late_after)
+        return [bytes(arg) if isinstance(arg, Pieces) else arg for arg in command]
 
     def carry(self, call: Call[Any], stream: bytes, sequence: int) -> Any:
         """Run a call and return the raw answer."""

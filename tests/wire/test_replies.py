@@ -269,15 +269,17 @@ def test_large_arguments_arrive_unchanged_and_in_order(driver: Driver) -> None:
 
 
 def test_a_large_command_on_a_connection_that_was_reset_fails(driver: Driver) -> None:
-    is_reset = threading.Event()
+    is_open, is_reset = threading.Event(), threading.Event()
 
     def reset(peer: Peer) -> None:
+        assert is_open.wait(20)
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.socket.close()
         is_reset.set()
 
     with ScriptedServer(reset) as server:
         wire = driver.opened(server.options)
+        is_open.set()
         assert is_reset.wait(20)
         with pytest.raises(OSError, match=r"closed|reset by peer|[Bb]roken pipe"):
             wire.ask("SET", "it", bytes(8 * MEGABYTES))
