@@ -6,7 +6,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -14,6 +14,8 @@ import redis
 import uvloop
 
 import duly
+from duly._async.wire import AsyncWire
+from duly._core.address import Kind
 from tests.servers import Server
 from tests.waiting import wait_until
 from tests.wire.certificates import Authority
@@ -127,6 +129,25 @@ def test_a_send_in_progress_when_its_event_loop_ends_leaves_no_connection(own: S
                 client.client_unpause()
         apps.clear()
         gc.collect()
+        wait_until(lambda: connections(own) == 0)
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tls"])
+def test_a_connection_that_is_closed_after_its_event_loop_leaves_no_socket(
+    own: Server, authority: Authority, kind: Kind
+) -> None:
+    """uvloop closes its transports itself, with a warning."""
+    options: dict[str, Any] = {"host": "127.0.0.1", "port": own.port}
+    with ExitStack() as stack:
+        if kind == "tls":
+            relay = stack.enter_context(TlsRelay(own.port, authority.server_context(authority.sign("IP:127.0.0.1"))))
+            options = {"host": "127.0.0.1", "port": relay.port, "ssl_ca_certs": authority.file}
+        stack.enter_context(no_warnings())
+        wire = AsyncWire(kind, options, "duly:unclosed")
+        with asyncio.Runner() as runner:
+            runner.run(wire.open())
+            assert connections(own) == 1
+        wire.hang_up()
         wait_until(lambda: connections(own) == 0)
 
 

@@ -64,6 +64,8 @@ class AsyncConnections:
     def __del__(self) -> None:
         """Drop the connections of an app that was not closed. The event loop would keep them open."""
         self._abandon()
+        for pool in self.router.pools:  # of calls that were in progress when their event loop ended
+            pool.abandon_used()
 
     def _abandon(self) -> None:
         """Drop all connections that are not in use, from any thread."""

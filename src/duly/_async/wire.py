@@ -195,16 +195,13 @@ class AsyncWire(asyncio.Protocol):
 
     def abandon(self) -> None:
         """Drop a connection from any thread. Its event loop may have ended, so that nothing can be awaited on it."""
-        transport: Any = self._transport
-        self._transport = None
+        transport, self._transport = self._transport, None
         if transport is None or self._loop is None:
             return
-        with contextlib.suppress(Exception):
-            try:
-                self._loop.call_soon_threadsafe(transport.abort)
-            except RuntimeError:  # the event loop is closed: close the socket as it would have done
-                tls = getattr(transport, "_ssl_protocol", None)
-                (transport if tls is None else tls._transport)._call_connection_lost(None)
+        try:
+            self._loop.call_soon_threadsafe(transport.abort)
+        except RuntimeError:
+            _close_socket(transport)
 
     # Sending
 
@@ -278,13 +275,22 @@ class AsyncWire(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         if transport is not None:
-            with contextlib.suppress(RuntimeError):  # the event loop is closed
+            try:
                 transport.abort()
+            except RuntimeError:
+                _close_socket(transport)
         failed, self._pending = self._pending, deque()
         _fail((future for future, _ in failed), self._end)
         if self.listener is not None:
             with contextlib.suppress(RuntimeError):  # its event loop is closed
                 self.listener()
+
+
+def _close_socket(transport: Any) -> None:
+    """Close the socket of a transport as its event loop would have done, which is closed."""
+    with contextlib.suppress(Exception):  # that of uvloop has closed it
+        tls = getattr(transport, "_ssl_protocol", None)
+        (transport if tls is None else tls._transport)._call_connection_lost(None)
 
 
 def _settle(future: asyncio.Future[Any], reply: Any) -> None:
