@@ -9,6 +9,7 @@ import pytest
 
 import duly
 from duly.cli import output
+from duly.web.api import responses
 from tests.cli.shell import Shell, given_dead
 from tests.waiting import wait_until
 
@@ -39,6 +40,34 @@ def test_list_shows_a_state_page_by_page(shell: Shell, app: duly.Duly) -> None:
     (message,) = delayed
     assert (message["state"], message["body"], message["queue"]) == ("delayed", "later", "orders")
     assert datetime.fromisoformat(message["due_at"]) > datetime.fromisoformat(message["sent_at"])
+
+
+def test_a_page_of_json_names_the_next_one(shell: Shell, app: duly.Duly) -> None:
+    ids = app.queue("orders").send_many(["1", "2", "3"])
+    entries = [app.topic("events").publish(n) for n in range(2)]
+
+    page = shell.ok("list", "orders", "ready", "--limit", "2", "--json").json
+    last = shell.ok("list", "orders", "ready", "--after", page["next"], "--json").json
+    read = shell.ok("topic", "read", "events", "--limit", "1", "--json").json
+
+    assert ([each["id"] for each in page["messages"]], page["next"]) == (ids[:2], ids[1])
+    assert ([each["id"] for each in last["messages"]], last["next"]) == (ids[2:], None)
+    assert read["next"] == entries[0]
+
+
+def test_lists_have_the_fields_of_the_http_api(shell: Shell, app: duly.Duly) -> None:
+    queue = app.queue("orders")
+    queue.send("body")
+    app.schedule("daily", "orders", "report", cron="0 3 * * *")
+
+    (message,) = shell.ok("list", "orders", "--json").json["messages"]
+    (schedule,) = shell.ok("schedule", "ls", "--json").json["schedules"]
+    pending = shell.ok("pending", "orders", "--json").json
+
+    assert {*message} == {*responses.Message.__struct_fields__} - {"base64"}
+    assert {*schedule} == {*responses.Schedule.__struct_fields__} - {"base64"}
+    assert {*pending} == {*responses.PendingShown.__struct_fields__}
+    assert message["sent_at"].endswith("Z")
 
 
 def test_pages_of_large_messages_are_put_together(shell: Shell, app: duly.Duly) -> None:

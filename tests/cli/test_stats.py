@@ -61,7 +61,7 @@ def test_watch_into_a_pipe_prints_a_table_each_time_with_rates(shell: Shell, app
     assert process.returncode == 0
     assert looks[0]["queues"][0]["sent_per_second"] == 0
     assert looks[-1]["queues"][0]["sent_per_second"] > 0
-    assert looks[-1]["at"].endswith("+00:00")
+    assert looks[-1]["at"].endswith("Z")
 
 
 def test_a_queue_that_is_deleted_while_it_is_watched_stays_in_view(shell: Shell, app: duly.Duly) -> None:

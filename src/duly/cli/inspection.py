@@ -75,9 +75,10 @@ def list_(
         if len(found) < limit or not found:
             found += _listed(source, each, limit - len(found), after)
         after = None
-    session.show({"messages": found}, _page_table(asked, found, chosen))
-    if len(found) == limit and not session.as_json:
-        session.note(f"there may be more: --after {found[-1].id}")
+    following = found[-1].id if len(found) == limit else None
+    session.show({"messages": found, "next": following}, _page_table(asked, found, chosen))
+    if following and not session.as_json:
+        session.note(f"there may be more: --after {following}")
 
 
 def _listed(source: AnInbox, state: State, limit: int, after: str | None) -> list[Message]:

@@ -206,9 +206,10 @@ def read(
     position = _position(after, "--after")
     if not follow:
         entries = _read(found, position, limit, values.duration(wait, "--wait"))
-        session.show({"entries": entries}, _entries_table(entries))
-        if len(entries) == limit and not session.as_json:
-            session.note(f"there may be more: --after {entries[-1].id}")
+        following = entries[-1].id if len(entries) == limit else None
+        session.show({"entries": entries, "next": following}, _entries_table(entries))
+        if following and not session.as_json:
+            session.note(f"there may be more: --after {following}")
         return
     with until_stopped(session.app):
         _read_on(session, found, position, limit)
