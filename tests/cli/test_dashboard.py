@@ -149,6 +149,17 @@ def test_each_change_is_logged_on_standard_error(shell: Shell, app: duly.Duly) -
     )
 
 
+def test_messages_carry_the_trace_context_of_their_request(shell: Shell, app: duly.Duly) -> None:
+    context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with Dashboard(shell, DULY_DASHBOARD_TOKEN="of-the-environment") as dashboard:
+        with dashboard.client("of-the-environment") as known:
+            known.post("/api/v1/queues/orders/messages", json={"body": 1}, headers={"traceparent": context})
+        dashboard.stop(signal.SIGTERM)
+
+    (message,) = app.queue("orders").list("ready")
+    assert message.headers == {"traceparent": context}
+
+
 def test_tls_read_only_open_metrics_and_host_names_with_a_token_of_the_environment(shell: Shell) -> None:
     if shutil.which("openssl") is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("openssl makes the certificate of this test")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import duly
+from duly._core.observing import attach
 from duly.cli.session import PATIENCE, Session
 from duly.cli.stop_signals import StopSignals, print_reconnects
 from duly.errors import DulyError, UsageError
@@ -77,6 +78,7 @@ def dashboard(
     from duly.web.binding import Binding
     from duly.web.service import Service
     from duly.web.token_file import resolve_token
+    from duly.web.trace_context import TraceContext
 
     where = Binding(
         host=host,
@@ -89,6 +91,7 @@ def dashboard(
     with where.listen() as listener, StopSignals() as stops:
         shown = duly.AsyncDuly(session.app, namespace=session.namespace, patience=PATIENCE)
         print_reconnects(shown)
+        attach(shown, TraceContext())
         chosen = resolve_token(token, os.environ)
         site = create_app(shown, tokens=chosen.text, read_only=read_only, hosts=where.hosts, open_metrics=open_metrics)
         url = where.url(listener)
