@@ -91,6 +91,7 @@ def run(suite: str, question: str, wanted: argparse.Namespace) -> bool:
     print(f"calibration at the end {after}", flush=True)
     part = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": kept.commit(),
         "seconds": round(time.monotonic() - began),
         "server": version,
         "python": platform.python_version(),

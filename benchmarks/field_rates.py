@@ -30,6 +30,7 @@ class Rates:
 
 
 DRAIN = "drain, one worker process"
+WORKER_CPU = "worker CPU of a message"
 OVERLAP = "drain: wall time of a message, of the larger CPU time"
 COLUMNS = {
     "send, one after another": ("send", "messages/s", True),
@@ -37,11 +38,11 @@ COLUMNS = {
     DRAIN: ("drain", "messages/s", True),
     "server CPU of a send": ("send_cpu", "us", False),
     "server CPU of a drained message": ("drain_cpu", "us", False),
-    "worker CPU of a message": ("worker_cpu", "us", False),
+    WORKER_CPU: ("worker_cpu", "us", False),
     "memory of a waiting message": ("memory", "bytes", False),
     OVERLAP: ("overlap", "ratio", False),
 }
-BARS = {OVERLAP: 1.15}
+BARS = {OVERLAP: 1.15, WORKER_CPU: 5}
 
 
 def measure(rig: Rig) -> list[Result]:

@@ -4,6 +4,7 @@ A run of one question replaces its part and leaves the others as they are.
 """
 
 import json
+import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, Final
 RESULTS: Final = Path(__file__).parent / "results"
 
 Part = dict[str, Any]
-"""The results of one question: when, on which versions, and in how many seconds."""
+"""The results of one question: when, on which commit and versions, and in how many seconds."""
 
 
 def parts_of(suite: str, directory: Path = RESULTS) -> dict[str, Part]:
@@ -20,6 +21,15 @@ def parts_of(suite: str, directory: Path = RESULTS) -> dict[str, Part]:
     path = directory / f"{suite}.json"
     parts: dict[str, Part] = json.loads(path.read_text())["questions"] if path.exists() else {}
     return parts
+
+
+def commit() -> str:
+    """Name the commit that is measured, with a + if files differ from it."""
+    asked = ("git", "-C", str(RESULTS.parent), "describe", "--always", "--abbrev=10", "--exclude=*", "--dirty=+")
+    try:
+        return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def keep(suite: str, question: str, part: Part, order: Sequence[str], directory: Path = RESULTS) -> None:

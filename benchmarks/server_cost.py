@@ -44,7 +44,7 @@ def measure(rig: Rig) -> list[Result]:
             "server CPU for a message's life, batches of 100",
             median(lives),
             "us",
-            10,
+            8,
             higher_is_better=False,
             samples=lives,
             beside=beside,

@@ -28,6 +28,7 @@ class Figure:
     party: str
     bar: float | None
     holds: bool
+    higher_is_better: bool
 
     @property
     def label(self) -> str:
@@ -71,6 +72,7 @@ class Results:
                 party=each.get("party", ""),
                 bar=each["bar"],
                 holds=each["holds"],
+                higher_is_better=each["higher_is_better"],
             )
             for part in self.parts(suite)
             for each in part["results"]

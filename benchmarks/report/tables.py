@@ -17,9 +17,15 @@ LABELS: Final = {"": "", "one sample": " ¹", "noisy": " ~"}
 def missed(results: Results) -> str:
     """List the targets that were not met."""
     rows = [
-        (each.question, f"{each.value:,.3g} {each.unit}", f"{each.bar:,.3g} {each.unit}") for each in results.missed()
+        (each.question, f"{_exact(each.value)} {each.unit}", f"{_exact(each.bar or 0)} {each.unit}")
+        for each in results.missed()
     ]
     return _table(("", "measured", "target"), rows) if rows else "These runs met all of them."
+
+
+def _exact(value: float) -> str:
+    """Write a figure that is compared with its target."""
+    return short(value) if value >= 1_000 else f"{value:.3g}"
 
 
 def guarantees(results: Results) -> str:
@@ -49,6 +55,28 @@ def field(*columns: tuple[str, str]) -> Write:
         return _table(("", *(heading for heading, _ in columns)), rows)
 
     return write
+
+
+def behind(results: Results) -> str:
+    """List the columns in which a peer with the same guarantee on the same server has a better figure than Duly."""
+    sides = results.merged("field", "sides")
+    ours = sides["duly"]
+    rivals = [
+        name
+        for name, side in sides.items()
+        if name != "duly" and all(side[what] == ours[what] for what in ("server", "guarantee"))
+    ]
+    figures = {(each.question, each.party): each for each in results.of("field")}
+    rows = []
+    for question in (question for columns in _COMPARED for _, question in columns):
+        own = figures.get((question, "duly"))
+        against = [figures[question, rival] for rival in rivals if (question, rival) in figures]
+        if own is None or not against:
+            continue
+        best = max(against, key=lambda each: each.value if each.higher_is_better else -each.value)
+        if best.value > own.value if best.higher_is_better else best.value < own.value:
+            rows.append((f"{question}, {own.unit}", _cell(own), f"{best.party}: {_cell(best)}"))
+    return _table(("", "duly", "the best of the others"), rows) if rows else "There is none."
 
 
 def celery(results: Results) -> str:
@@ -101,52 +129,61 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+_RATES: Final = (
+    ("send/s", "send, one after another"),
+    ("send many/s", "send, many at once"),
+    ("drain/s", "drain, one worker process"),
+)
+_COSTS: Final = (
+    ("server CPU of a send, us", "server CPU of a send"),
+    ("of a drained message, us", "server CPU of a drained message"),
+    ("worker CPU, us", "worker CPU of a message"),
+    ("memory waiting, bytes", "memory of a waiting message"),
+)
+_LATENCY: Final = (
+    ("idle p50, ms", "latency, idle, p50"),
+    ("idle p99, ms", "latency, idle, p99"),
+    ("half load p50, ms", "latency, half load, p50"),
+    ("half load p99, ms", "latency, half load, p99"),
+)
+_DELAYS: Final = (
+    ("200 over 5 s, late p50, ms", "delayed over 5 s, late, p50"),
+    ("late p99, ms", "delayed over 5 s, late, p99"),
+    ("5,000 at once, the last one, ms", "5,000 due at once, the last one"),
+)
+_BODIES: Final = tuple(
+    (f"{what}/s, {size}", f"{what}, bodies of {size}")
+    for what in ("send", "drain")
+    for size in ("100 B", "10 KB", "1 MB")
+)
+_NETWORK: Final = (
+    ("send/s", "network of 1 ms: send"),
+    ("send many/s", "network of 1 ms: send many"),
+    ("drain/s", "network of 1 ms: drain"),
+    ("idle p50, ms", "network of 1 ms: latency, idle, p50"),
+)
+_COMPARED: Final = (_RATES, _COSTS, _LATENCY, _DELAYS, _BODIES, _NETWORK)
+"""The columns that compare speed and cost."""
+
 TABLES: Final[Mapping[str, Write]] = {
     "table.missed": missed,
     "table.guarantees": guarantees,
-    "table.rates": field(
-        ("send/s", "send, one after another"),
-        ("send many/s", "send, many at once"),
-        ("drain/s", "drain, one worker process"),
-    ),
+    "table.behind": behind,
+    "table.rates": field(*_RATES),
     "table.costs": field(
-        ("server CPU of a send, us", "server CPU of a send"),
-        ("of a drained message, us", "server CPU of a drained message"),
-        ("worker CPU, us", "worker CPU of a message"),
+        *_COSTS[:3],
         ("wall time, of the larger CPU time", "drain: wall time of a message, of the larger CPU time"),
-        ("memory waiting, bytes", "memory of a waiting message"),
+        _COSTS[3],
     ),
-    "table.latency": field(
-        ("idle p50, ms", "latency, idle, p50"),
-        ("idle p99, ms", "latency, idle, p99"),
-        ("half load, messages/s", "half load"),
-        ("half load p50, ms", "latency, half load, p50"),
-        ("half load p99, ms", "latency, half load, p99"),
-    ),
-    "table.delays": field(
-        ("200 over 5 s, late p50, ms", "delayed over 5 s, late, p50"),
-        ("late p99, ms", "delayed over 5 s, late, p99"),
-        ("5,000 at once, the last one, ms", "5,000 due at once, the last one"),
-        ("the earliest, ms", "delayed, the earliest"),
-    ),
+    "table.latency": field(*_LATENCY[:2], ("half load, messages/s", "half load"), *_LATENCY[2:]),
+    "table.delays": field(*_DELAYS, ("the earliest, ms", "delayed, the earliest")),
     "table.kills": field(
         ("lost", "kill -9: lost"),
         ("started twice", "kill -9: started twice"),
         ("the last one done after, s", "kill -9: the last one done after"),
     ),
-    "table.bodies": field(
-        *(
-            (f"{what}/s, {size}", f"{what}, bodies of {size}")
-            for what in ("send", "drain")
-            for size in ("100 B", "10 KB", "1 MB")
-        )
-    ),
-    "table.network": field(
-        ("send/s", "network of 1 ms: send"),
-        ("send many/s", "network of 1 ms: send many"),
-        ("drain/s", "network of 1 ms: drain"),
-        ("idle p50, ms", "network of 1 ms: latency, idle, p50"),
-    ),
+    "table.bodies": field(*_BODIES),
+    "table.network": field(*_NETWORK),
     "table.celery": celery,
     "table.growth": scale("claim and release", "waiting", "bytes a message"),
     "table.queues.idle": scale("queues, idle", "queues", "server's, %"),

@@ -70,7 +70,7 @@ def test_the_words_around_the_figures_are_true() -> None:
 
 
 def result(question: str, samples: list[float], **more: Any) -> dict[str, Any]:
-    usual = {"value": samples[0], "unit": "ms", "bar": None, "holds": True, "beside": {}}
+    usual = {"value": samples[0], "unit": "ms", "bar": None, "holds": True, "beside": {}, "higher_is_better": True}
     return {"question": question, "samples": samples, **usual, **more}
 
 
@@ -113,6 +113,30 @@ def test_a_cell_has_the_range_of_its_samples_and_names_noise_and_single_samples(
 
 def test_the_settings_and_the_guarantee_of_each_party_are_named(all_suites: Results) -> None:
     assert "| slow<&>peer 1.2 | valkey | at least once | in memory | none |" in TABLES["table.guarantees"](all_suites)
+
+
+def test_columns_in_which_another_queue_is_better_are_listed(tmp_path: Path) -> None:
+    """Peers with another guarantee or another server do not count."""
+    side = {"server": "valkey", "guarantee": "at least once", "keeps": "in memory", "settings": "none"}
+    sides = {
+        "duly": side,
+        "peer": side,
+        "lossy": {**side, "guarantee": "at most once"},
+        "disk": {**side, "server": "x"},
+    }
+    figures = {"send, one after another": (90.0, 80.0, 99.0, 99.0), "drain, one worker process": (5.0, 4.0, 9.0, 9.0)}
+    costs = {"server CPU of a send": (42.0, 18.0, 1.0, 1.0), "worker CPU of a message": (5.0, 6.0, 1.0, 1.0)}
+    results = [
+        result(question, [value], party=party, higher_is_better=question in figures)
+        for question, values in (figures | costs).items()
+        for party, value in zip(sides, values, strict=True)
+    ]
+    part = {"sides": sides, "results": results}
+    (tmp_path / "field.json").write_text(json.dumps({"questions": {"field_rates": part}}))
+
+    rows = TABLES["table.behind"](Results(tmp_path)).splitlines()[2:]
+
+    assert rows == ["| server CPU of a send, ms | 42 ¹ | peer: 18.0 ¹ |"]
 
 
 def test_growth_has_a_row_for_each_step(all_suites: Results) -> None:
