@@ -96,12 +96,13 @@ class Party:
         """Send messages at a rate, while a worker handles them."""
         return self._beside_worker("pace", "monotonic", messages, 60 + 2 * messages / rate, rate=rate)
 
-    def delayed(self, messages: int, *, due_in: float, spread: float) -> Record:
-        """Send messages that fall due while a worker waits."""
+    def delayed(self, messages: int, *, due_in: float, spread: float, is_mixed: bool = False) -> Record:
+        """Send messages that fall due while a worker waits. Mixed: not in the order in which they fall due."""
         with ExitStack() as stack:
             if self.has_companion:
                 stack.enter_context(self._process(role="companion"))
-            return self._beside_worker("delay", "wall", messages, 60 + due_in + spread, due_in=due_in, spread=spread)
+            times: dict[str, Any] = {"due_in": due_in, "spread": spread, "is_mixed": is_mixed}
+            return self._beside_worker("delay", "wall", messages, 60 + due_in + spread, **times)
 
     def _beside_worker(self, role: str, clock: str, messages: int, timeout: float, **job: Any) -> Record:
         with self.working(messages=messages, warm_ups=WARM_UPS, clock=clock) as worker:

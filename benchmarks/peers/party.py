@@ -9,6 +9,7 @@ import inspect
 import json
 import logging
 import os
+import random
 import sys
 import time
 from pathlib import Path
@@ -64,10 +65,12 @@ async def pace(adapter: BaseAdapter, job: dict[str, Any]) -> None:
 
 
 async def delay(adapter: BaseAdapter, job: dict[str, Any]) -> None:
-    """Send messages that fall due later, all at once or spread over some time."""
+    """Send messages that fall due later, all at once or spread over some time, in order or mixed."""
     await _warm_up(adapter, job)
     base, count = time.time() + job["due_in"], job["messages"]
     dues = [base + job["spread"] * number / count for number in range(count)]
+    if job["is_mixed"]:
+        random.Random(1).shuffle(dues)  # the same in each run
     sends: list[Any] = []
     for number, due in enumerate(dues):
         sends.append(adapter.send_at(text_of(number, due), due))

@@ -150,6 +150,8 @@ _DELAYS: Final = (
     ("200 over 5 s, late p50, ms", "delayed over 5 s, late, p50"),
     ("late p99, ms", "delayed over 5 s, late, p99"),
     ("5,000 at once, the last one, ms", "5,000 due at once, the last one"),
+    ("10 queues, late p50, ms", "delayed, 10 queues, late, p50"),
+    ("10 queues, late p99, ms", "delayed, 10 queues, late, p99"),
 )
 _BODIES: Final = tuple(
     (f"{what}/s, {size}", f"{what}, bodies of {size}")

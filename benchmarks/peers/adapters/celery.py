@@ -1,6 +1,8 @@
 """celery with late acks and threads. A worker holds delayed messages in memory; if it dies, they return in an hour."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import cycle
 from typing import Any
 
 from celery import Celery
@@ -29,14 +31,18 @@ class Adapter(BaseAdapter):
             handle_text(text)
 
         self.task = handle
+        others = [f"contest-{number}" for number in range(1, self.options.get("queues", 1))]
+        self.queues = [self.app.conf.task_default_queue, *others]
+        self.in_turn: Iterator[str] = cycle(self.queues)
 
     def send(self, text: str) -> Any:
         return self.task.delay(text)
 
     def send_at(self, text: str, due: float) -> Any:
-        return self.task.apply_async((text,), eta=datetime.fromtimestamp(due, UTC))
+        return self.task.apply_async((text,), eta=datetime.fromtimestamp(due, UTC), queue=next(self.in_turn))
 
     def work(self) -> None:
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "CRITICAL"]
         threads = str(self.options["threads"])
-        self.app.worker_main(["worker", "--pool", "threads", "--concurrency", threads, "-O", "fair", *quiet])
+        queues = ["--queues", ",".join(self.queues)]
+        self.app.worker_main(["worker", "--pool", "threads", "--concurrency", threads, "-O", "fair", *queues, *quiet])

@@ -1,6 +1,7 @@
 """Duly, by the rules of all parties. Options: `handler` async, sync or slow; `lease`; `queues`; `group`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import cycle
 from typing import Any, Final
 
 import duly
@@ -19,9 +20,11 @@ class Adapter(BaseAdapter):
         kind = self.options.get("handler", "async")
         handlers = {"async": self._define_async, "sync": self._define_sync, "slow": self._define_slow}
         handlers[kind](self.queue)
-        for number in range(1, self.options.get("queues", 1)):
-            handlers[kind](self.app.queue(f"{QUEUE}-{number}"))
+        others = [self.app.queue(f"{QUEUE}-{number}") for number in range(1, self.options.get("queues", 1))]
+        for queue in others:
+            handlers[kind](queue)
         self.producer: Any = self.queue if kind == "sync" else self.queue.aio
+        self.in_turn: Iterator[Any] = cycle([self.producer, *(queue.aio for queue in others)])
 
     def _build_topic(self, group: str) -> None:
         """Have a topic instead of a queue. It is only drained."""
@@ -64,7 +67,7 @@ class Adapter(BaseAdapter):
         return self.producer.send_many(texts)
 
     def send_at(self, text: str, due: float) -> Any:
-        return self.producer.send(text, at=due)
+        return next(self.in_turn).send(text, at=due)
 
     def work(self) -> None:
         self.app.run()
