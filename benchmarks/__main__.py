@@ -26,6 +26,7 @@ SUITES: Final = {
         "single_send",
         "concurrent_sends",
         "memory_per_message",
+        "history_cost",
         "claim_growth",
     ),
     "topic": (
