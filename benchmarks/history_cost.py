@@ -23,7 +23,7 @@ POINT: Final = re.compile(r"^-- The first (?:send|claim) of a minute.*?^end\n", 
 RINGS: Final = {"m": 60, "t": 144, "h": 168}
 BUCKETS: Final = 16
 MEASURED: Final = "9000000000," + ",".join(["70000"] * BUCKETS)
-"""What a busy worker adds: microseconds in total, and a number for each bucket."""
+"""The sums of a busy worker: microseconds in total, and a number for each bucket."""
 
 
 def measure(rig: Rig) -> list[Result]:

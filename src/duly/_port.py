@@ -29,7 +29,7 @@ from duly._core.keys import ForeignKeys, KombuKeys, QueueKeys, ValueKeys
 from duly._core.measures import size_text, span
 from duly._core.naming import about, nearest
 from duly._core.observing import attached
-from duly._core.published import Published, of_queue, usable
+from duly._core.published import Published, of_queue, usable, with_differences
 from duly._core.rates import Course, Rates
 from duly._core.replies import lease_lost
 from duly._core.resp import Arg
@@ -124,6 +124,7 @@ __all__ = [
     "task_call",
     "usable",
     "value_command",
+    "with_differences",
     "with_headers",
 ]
 

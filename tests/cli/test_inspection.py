@@ -208,6 +208,18 @@ async def test_explain_uses_the_options_that_workers_publish(shell: Shell, app: 
     assert "the rate of 1/h is used up until" in sentence
 
 
+async def test_explain_names_options_on_which_workers_differ(shell: Shell, app: duly.Duly) -> None:
+    (id_,) = app.queue("q", rate="1/h").send_many(["waits"])
+    app.queue("q", rate="1/h").pause()
+    with duly.Duly(shell.url, namespace=shell.namespace) as other:
+        for each, rate in ((app, "1/h"), (other, "2/h")):
+            each.queue("q", rate=rate).handler(lambda body: None)
+        async with duly.Worker(app), duly.Worker(other):
+            await asyncio.to_thread(wait_until, lambda: sum(bool(each.options) for each in app.workers()) == 2)
+            sentence = (await asyncio.to_thread(shell.ok, "explain", "q", id_)).out
+    assert sentence.endswith("Its workers have different options, which this leaves out: rate.\n")
+
+
 def test_groups_are_inspected_like_queues(shell: Shell, app: duly.Duly) -> None:
     app.topic("events").group("archive").create()
     id_ = app.topic("events").publish({"n": 1})

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from duly import Keep, Retry
-from duly._core.published import differing, of_queue, published, usable
+from duly._core.published import Published, differing, of_queue, published, usable, with_differences
 from duly._core.registry import Info, read_info, written_info
 from duly.options import QueueOptions, TopicOptions
 
@@ -74,10 +74,25 @@ def test_workers_that_differ_are_named_with_the_options() -> None:
 
 
 def test_only_values_are_usable() -> None:
-    assert usable({"rate": "50/s", "lease": 5.0, "retry": "Retry(attempts=3)", "keep": None}) == {
-        "rate": "50/s",
-        "lease": 5.0,
-    }
+    view: Published = {"rate": "50/s", "lease": 5.0, "retry": "Retry(attempts=3)", "keep": None}
+    assert usable([view]) == {"rate": "50/s", "lease": 5.0}
+
+
+SLOW: Published = {"rate": "1/h", "max_in_flight": 5}
+FAST: Published = {"rate": "2/h", "max_in_flight": 5}
+
+
+def test_only_options_on_which_workers_agree_are_usable() -> None:
+    assert usable([SLOW]) == SLOW
+    assert usable([SLOW, FAST]) == {"max_in_flight": 5}
+    assert usable([SLOW, {}]) == usable([{}, SLOW]) == usable([]) == {}
+
+
+def test_an_explanation_names_the_options_on_which_workers_differ() -> None:
+    assert with_differences("It is ready.", [SLOW]) == with_differences("It is ready.", []) == "It is ready."
+    assert with_differences("It is ready.", [SLOW, FAST]) == (
+        "It is ready. Its workers have different options, which this leaves out: rate."
+    )
 
 
 def test_options_are_usable_as_a_heartbeat_carries_them() -> None:
@@ -88,8 +103,8 @@ def test_options_are_usable_as_a_heartbeat_carries_them() -> None:
 
     assert received is not None
     [view] = of_queue([received], "orders")
-    assert QueueOptions(**usable(view)) == replace(given, lease=5.0)
+    assert QueueOptions(**usable([view])) == replace(given, lease=5.0)
 
 
 def test_options_that_this_version_rejects_are_not_used() -> None:
-    assert usable({"max_in_flight": 2.5, "rate": "50/s"}) == {}
+    assert usable([{"max_in_flight": 2.5, "rate": "50/s"}]) == {}

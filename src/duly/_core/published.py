@@ -83,9 +83,10 @@ def of_queue(workers: Iterable[Serving], name: str) -> list[Published]:
     return found
 
 
-def usable(options: Published) -> dict[str, Any]:
-    """Return the options that a tool can use for a view of the queue. None, if this version rejects their values."""
-    found: dict[str, Any] = {name: value for name, value in options.items() if name in _USABLE}
+def usable(views: Sequence[Published]) -> dict[str, Any]:
+    """Return the options that workers agree on and a tool can use. None, if this version rejects their values."""
+    agreed = {name: value for view in views[:1] for name, value in view.items() if name not in _differing(views)}
+    found: dict[str, Any] = {name: value for name, value in agreed.items() if name in _USABLE}
     try:
         QueueOptions(**found)
     except UsageError:  # of a worker of another version
@@ -99,8 +100,19 @@ def differing(workers: Iterable[Serving]) -> dict[str, list[str]]:
     names = dict.fromkeys(name for worker in listed for name in worker.queues)
     found: dict[str, list[str]] = {}
     for name in names:
-        views = of_queue(listed, name)
-        fields = sorted({field for view in views for field in view if len({repr(v.get(field)) for v in views}) > 1})
-        if fields:
+        if fields := _differing(of_queue(listed, name)):
             found[name] = fields
     return found
+
+
+def with_differences(sentence: str, views: Sequence[Published]) -> str:
+    """Add to an explanation which options workers do not agree on: it was made with their defaults."""
+    fields = _differing(views)
+    if not fields:
+        return sentence
+    return f"{sentence} Its workers have different options, which this leaves out: {', '.join(fields)}."
+
+
+def _differing(views: Sequence[Published]) -> list[str]:
+    """Name the options that are not the same in all views."""
+    return sorted({field for view in views for field in view if len({repr(each.get(field)) for each in views}) > 1})

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from duly._core.measures import span
+from duly._core.published import with_differences
 from duly.cli import output, values
 from duly.cli.message_table import OVER, Columns, chosen_columns, message_table
 from duly.cli.output import Align, body_text, clock_text, exact_clock_text, time_text, whole_body
@@ -156,8 +157,8 @@ def _timeline(message: Message) -> RenderableType:
 
 def explain(session: Session, queue: Inbox, id: Id) -> None:  # noqa: A002
     """Explain in one sentence why a message is not being delivered, and when it will be."""
-    source = session.inbox_as_served(queue)
-    sentence = source.explain(id)
+    source, views = session.inbox_as_served(queue)
+    sentence = with_differences(source.explain(id), views)
     session.show({"queue": queue, "id": id, "explanation": sentence}, output.visible(sentence))
     if source.get(id) is None:
         raise typer.Exit(1)

@@ -106,18 +106,18 @@ class Session:
                 self._check_known(name)
         return found
 
-    def inbox_as_served(self, name: str) -> Inbox:
-        """Return an existing queue or group with the options that its workers publish, if they agree."""
+    def inbox_as_served(self, name: str) -> tuple[Inbox, list[Published]]:
+        """Return an existing queue or group with the options that its workers agree on, and all that they publish."""
         found = self.inbox(name)
         views: list[Published] = []
         with _if_permitted():
             views = of_queue(self.app.workers(), name)
-        if len(views) != 1:
-            return found
+        if not (options := usable(views)):
+            return found, views
         topic, is_group, group = name.partition("/")
         if is_group:
-            return self.app.topic(topic, **usable(views[0])).group(group)
-        return self.app.queue(name, **usable(views[0]))
+            return self.app.topic(topic, **options).group(group), views
+        return self.app.queue(name, **options), views
 
     def _check_known(self, name: str) -> None:
         survey = self.survey()

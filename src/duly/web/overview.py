@@ -22,6 +22,7 @@ from duly._port import (
     of_queue,
     summary_of,
     usable,
+    with_differences,
     with_options,
 )
 from duly.errors import DulyError, ServerError, Unavailable
@@ -91,10 +92,10 @@ class Snapshots:
             return []
 
     async def explain(self, inbox: Inbox, id_: str) -> str:
-        """Explain why a message is not being delivered, by the options that workers publish, if they agree."""
+        """Explain why a message is not being delivered, by the options that its workers agree on."""
         views = await self.published_options(inbox)
-        served = with_options(inbox, usable(views[0])) if len(views) == 1 else inbox
-        return await served.explain(id_)
+        sentence = await with_options(inbox, usable(views)).explain(id_)
+        return with_differences(sentence, views)
 
     async def schedules(self) -> Sequence[Schedule]:
         """Return the schedules by name."""
