@@ -149,3 +149,30 @@ def test_a_child_with_a_handler_that_hangs_is_replaced(tmp_path: Path, server: S
     command.process.send_signal(signal.SIGTERM)
     assert command.process.wait(60) == 0
     wait_until(lambda: command.pids() == [], "all processes are gone")
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+def test_a_child_with_a_handler_that_hangs_releases_the_rest_after_its_grace(
+    tmp_path: Path, server: StartedServer, queue_name: str
+) -> None:
+    """Another handler of the process runs for longer than the grace: its message is released, and no crash counted."""
+    url = server("valkey").url
+    (tmp_path / "shop.py").write_text(MODULE)
+    command = Command(tmp_path, url, queue_name, "shop:app", "--processes", "1", "--grace", "2")
+    with duly.Duly(url) as app:
+        hanging, long = app.queue(queue_name), app.queue(f"{queue_name}-long")
+        long.send("long")
+        command.wait_until(lambda: command.noted == ["long"], "the long handler runs")
+        hanging.send("hangs")
+        command.wait_until(lambda: command.noted.count("long") == 2, "the long message is in another process")
+        (tmp_path / "finish").touch()
+        command.wait_until(lambda: hanging.stats().acked == long.stats().acked == 1, "both are handled")
+
+        assert (hanging.stats().crashed, hanging.stats().retried) == (0, 1)
+        stats = long.stats()
+        assert (stats.crashed, stats.released, stats.retried, stats.delivered) == (0, 1, 0, 2)
+        assert command.noted.count("ended") == 1
+    command.process.send_signal(signal.SIGTERM)
+    assert command.process.wait(60) == 0
+    wait_until(lambda: command.pids() == [], "all processes are gone")
