@@ -216,6 +216,32 @@ def test_workers_lead_to_the_messages_that_they_handle(browser: Browser, crowded
     tab.close()
 
 
+def test_charts_and_attempts_are_drawn(browser: Browser, crowded: Dashboard) -> None:
+    tab = browser.new_page(base_url=crowded.url)
+    [letter] = crowded.app.queue("failing").list("dead")
+    for path, name, parts in (
+        ("/", "Messages per minute", 1),
+        ("/queues/failing", "Backlog", 1),
+        (f"/queues/failing/messages/{letter.id}", "waited .*, ran ", 2),
+    ):
+        tab.goto(path)
+        drawing = tab.get_by_role("img", name=re.compile(name)).first
+        expect(drawing).to_be_visible()
+        boxes = [each.bounding_box() for each in drawing.locator("path").all()]
+        assert len([box for box in boxes if box and box["width"] > 1 and box["height"] > 1]) >= parts, path
+    tab.close()
+
+
+def test_a_topic_leads_to_its_groups(browser: Browser, crowded: Dashboard) -> None:
+    tab = browser.new_page(base_url=crowded.url)
+    tab.goto("/topics")
+    tab.get_by_role("link", name="news", exact=True).click()
+    expect(tab.get_by_role("heading", level=1)).to_have_text("Topic news")
+    tab.get_by_role("link", name="wire").click()
+    expect(tab.get_by_role("heading", level=1)).to_contain_text("news/wire")
+    tab.close()
+
+
 NARROW: Final[ViewportSize] = {"width": 390, "height": 800}
 WIDE: Final[ViewportSize] = {"width": 1120, "height": 800}
 
@@ -630,14 +656,17 @@ def test_a_search_by_id_opens_the_message_and_its_texts_are_copied(page: Page, d
     page.wait_for_function("async () => (await navigator.clipboard.readText()).includes('to copy')")
 
 
-def test_a_queue_is_searched_by_key(page: Page, dashboard: Dashboard) -> None:
+@pytest.mark.parametrize(("label", "text"), [("Key", "customer-*"), ("Header", "shop=north"), ("Error", "*no stock*")])
+def test_a_queue_is_searched(page: Page, dashboard: Dashboard, label: str, text: str) -> None:
     queue = dashboard.app.queue("searched")
-    queue.send(1, delay=60)
-    wanted = queue.send(2, key="customer-7", delay=60)
+    queue.purge("delayed")
+    wanted = queue.send(2, key="customer-7", headers={"shop": "north"})
+    queue.receive(1)[0].retry(delay=60, error="ValueError: no stock for 17")
+    queue.send(1, key="supplier-7", headers={"shop": "south"}, delay=60)
     page.goto("/queues/searched")
     page.locator(".cards .delayed a").click()
     page.get_by_text("Search delayed messages").click()
-    page.locator("#filtering").get_by_label("Key").fill("customer-*")
+    page.locator("#filtering").get_by_label(label).fill(text)
     page.keyboard.press("Enter")
 
     rows = page.locator("section[aria-labelledby=messages] tbody tr")
