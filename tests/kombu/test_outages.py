@@ -127,6 +127,23 @@ def test_a_fanout_whose_reply_was_lost_is_repeated_and_stored_once(
     assert app.queue("lasting").stats().sent == 3
 
 
+def test_a_message_that_a_program_publishes_twice_is_two_messages(connect: Connect, app: duly.Duly) -> None:
+    connection = connect()
+    exchange = kombu.Exchange("everyone", type="fanout", channel=connection.default_channel)
+    listener, lasting = kombu.Queue("listener", exchange, auto_delete=True), kombu.Queue("lasting", exchange)
+    found: list[kombu.Message] = []
+    lasting(connection.default_channel).declare()
+    message = exchange.Message("twice")
+    with kombu.Consumer(connection.channel(), [listener], on_message=found.append, no_ack=True):
+        exchange.publish(message)
+        exchange.publish(message)
+        while len(found) < 2:
+            connection.drain_events(timeout=60)
+
+    assert [each.payload for each in found] == ["twice", "twice"]
+    assert app.queue("lasting").stats().sent == 2
+
+
 def test_messages_that_share_their_properties_are_all_stored(connect: Connect, app: duly.Duly) -> None:
     channel, properties = connect().default_channel, dict[str, Any]()
     exchange = kombu.Exchange("x", type="direct", channel=channel)

@@ -165,14 +165,18 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         properties: dict[str, Any] | None = None,
     ) -> Raw:
         """Make a message. A publish that kombu repeats after an outage is stored once, while the message is there."""
-        known = identified(properties, lambda: _port.new_id(self.transport.app))
+        known = identified(properties, self._new_id)
         message: Raw = super().prepare_message(body, priority, content_type, content_encoding, headers, known)
         return message
 
     def basic_publish(self, message: Raw, exchange: str, routing_key: str, **options: Any) -> None:
         """Publish a message. Its id identifies the repeats of this publish: another one of the same message is new."""
+        identified(message["properties"], self._new_id)  # it has none if it was published before
         super().basic_publish(message, exchange, routing_key, **options)
         forget_id(message)
+
+    def _new_id(self) -> str:
+        return _port.new_id(self.transport.app)
 
     def encode_body(self, body: Any, encoding: str | None = None) -> tuple[Any, str | None]:
         """Encode a body that is not text, so that it fits into JSON. Text stays readable."""
