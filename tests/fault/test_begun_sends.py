@@ -108,6 +108,20 @@ async def test_a_lone_send_loads_a_script_that_the_server_has_lost(valkey: Serve
         assert await bodies(queue) == ["first", "second"]
 
 
+async def test_a_lone_send_that_the_server_refuses_is_not_repeated(queue_name: str) -> None:
+    """A full server would get twice the calls."""
+    with Server("valkey") as own, Proxy(own.port) as proxy, redis.Redis(port=own.port) as client:
+        async with given_connected(proxy.url, queue_name) as queue:
+            client.config_set("maxmemory", "1mb")
+            before = proxy.counts["EVALSHA"]
+            with pytest.raises(duly.QueueFull, match="was refused and nothing was written"):
+                await queue.send("second")
+            assert proxy.counts["EVALSHA"] - before == 1
+            client.config_set("maxmemory", 0)
+            await queue.send("third")
+            assert await bodies(queue) == ["first", "third"]
+
+
 async def test_sends_of_the_turn_of_a_lone_one_share_the_next_call(valkey: Server, queue_name: str) -> None:
     with Proxy(valkey.port) as proxy:
         async with given_connected(proxy.url, queue_name) as queue:

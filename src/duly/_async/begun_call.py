@@ -20,7 +20,7 @@ T = TypeVar("T")
 class AsyncBegunCall(Generic[T]):
     """A call that has found a permit and a connection. It gives both back."""
 
-    __slots__ = ("_asked", "_confirmed", "_connections", "_pool", "_wire", "call", "reading", "stream")
+    __slots__ = ("_asked", "_confirmed", "_connections", "_wire", "call", "pool", "reading", "stream")
 
     def __init__(
         self,
@@ -37,25 +37,26 @@ class AsyncBegunCall(Generic[T]):
             reading = wire.send(call.command(b"EVALSHA", call.script.sha, self.stream))
         except BaseException:
             pool.give_with_permit(wire)
+            connections.give_stream(self.stream)
             raise
         self.reading: Final[asyncio.Future[Any]] = reading
         """Ends with the reply."""
+        self.pool: Final = pool
         self._connections = connections
-        self._pool = pool
         self._wire = wire
         self._confirmed = confirmed
         self._asked = pool.incarnation
 
     def result(self) -> T:
-        """Return the decoded reply, once. Raises OSError or ReplyError if the call is to be repeated."""
+        """Return the decoded reply, once. Raises OSError or ReplyError if there is none."""
         try:
             reply = self.reading.result()
         except UNREACHABLE as error:  # which closes a wire
-            self._connections.router.doubt(self._pool, error)
-            self._pool.may_be_restarted = True
+            self._connections.router.doubt(self.pool, error)
+            self.pool.may_be_restarted = True
             raise
         finally:
-            self._pool.give_with_permit(self._wire)
+            self.pool.give_with_permit(self._wire)
         if self._confirmed is not None:
             self._confirmed.add(self.stream, self._asked, time.monotonic())
         self._connections.give_stream(self.stream)

@@ -132,6 +132,16 @@ class AsyncLink:
         wire = pool.take_at_once()
         return None if wire is None else AsyncBegunCall(connections, pool, wire, call, confirmed)
 
+    def refusal_of(self, begun: AsyncBegunCall[Any], error: Exception) -> DulyError | None:
+        """Return the refusal of a call that was begun. None: the call must be repeated."""
+        is_refused = isinstance(error, ReplyError) and not self._may_retry(error)
+        if not is_refused or replies.trouble_of(error) == "noscript":
+            return None
+        self.connections.give_stream(begun.stream)
+        refusal = failures.refusal(begun.call.title, begun.pool.shown, self._user, error)
+        refusal.__cause__ = error
+        return refusal
+
     async def repeat(self, begun: AsyncBegunCall[T]) -> T:
         """Send a call again that was begun, and that has failed. It counts as the first try."""
         return begun.call.decode(await self._carry(begun.call, stream=begun.stream, tries=1))

@@ -85,11 +85,15 @@ class _JointCalls(Generic[T, R, A]):
             begun.reading.add_done_callback(lambda _: self._read(begun, answers))
 
     def _read(self, begun: AsyncBegunCall[R], answers: list[asyncio.Future[A]]) -> None:
-        """Pass on the answers of a call that was begun at once. After a failure, repeat it."""
+        """Pass on the answers of a call that was begun at once. Repeat it if the server did not refuse it."""
         try:
             found = begun.result()
-        except (UNREACHABLE, ReplyError):
-            self._run(self._link.repeat(begun), answers)
+        except (UNREACHABLE, ReplyError) as error:
+            refusal = self._link.refusal_of(begun, error)
+            if refusal is None:
+                self._run(self._link.repeat(begun), answers)
+            else:
+                self._end(answers, refusal)
         except Exception as error:  # noqa: BLE001 - raised in each waiting call
             self._end(answers, error)
         else:
