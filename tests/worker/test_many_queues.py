@@ -380,6 +380,30 @@ async def _handle(body: Any) -> None:
 async def test_many_queues_are_tidied_at_a_bounded_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty queues per second: 2,400 queues take two minutes, not one."""
     queues, tidied = 2400, Counter[str]()
+    async with janitor_of(queues, tidied, monkeypatch) as janitor:
+        now = time.monotonic()
+        for seconds in range(0, 120, 5):
+            await janitor._begin_chores(now + seconds)
+            assert max(tidied.values(), default=1) == 1, f"again after {seconds} s"
+        for seconds in range(120, 180, 5):
+            await janitor._begin_chores(now + seconds)
+        assert len(tidied) == queues
+
+
+async def test_queues_that_all_became_due_in_an_outage_are_tidied_at_this_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round makes a hundred, since heartbeats wait for it. Each queue has its turn, and keeps its new time."""
+    queues, tidied = 2400, Counter[str]()
+    async with janitor_of(queues, tidied, monkeypatch) as janitor:
+        after = time.monotonic() + 10_000
+        for number in range(1, 49):  # each queue twice
+            await janitor._begin_chores(after + number * 5)
+            assert tidied.total() == number * 100
+        assert set(tidied.values()) == {2}
+
+
+@asynccontextmanager
+async def janitor_of(queues: int, tidied: Counter[str], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Janitor]:
+    """Make a janitor that counts its tidies."""
     setup = Setup(app_of(queues), duly.WorkerOptions())
     setup.open()
     janitor = Janitor(setup.runtimes, [], "of-the-test", 1)
@@ -388,12 +412,7 @@ async def test_many_queues_are_tidied_at_a_bounded_rate(monkeypatch: pytest.Monk
         tidied[name] += 1
 
     monkeypatch.setattr(janitor, "_tidy", tidy)
-    now = time.monotonic()
-    for seconds in range(0, 120, 5):
-        await janitor._begin_chores(now + seconds)
-        assert max(tidied.values(), default=1) == 1, f"again after {seconds} s"
-    await janitor._begin_chores(now + 120)
-    assert len(tidied) == queues
+    yield janitor
     await setup.close()
 
 

@@ -44,6 +44,8 @@ _TIDY_EVERY: Final = 60.0
 """Seconds between two tidies of a queue or topic."""
 _TIDIES_PER_SECOND: Final = 20
 """Queues and topics that are tidied per second, at the most. Of more than 1,200, each is tidied less often."""
+_TIDIES_PER_ROUND: Final = int(_TIDIES_PER_SECOND * _HEARTBEAT_EVERY)
+"""A round that is late makes no more, since the next heartbeat waits for its end."""
 _TIDY_STEPS: Final = 20
 """Steps per queue or topic and round. The next round continues."""
 
@@ -100,7 +102,8 @@ class Janitor:
             self._report_at = now + _REPORT_EVERY
             for runtime in [each for each in self._runtimes if each.times.has_any]:
                 await self._begin(runtime.source.keys, self._report_times, runtime.name)
-        for name in [name for name, due in self._tidy_at.items() if due <= now]:
+        due = sorted((at, name) for name, at in self._tidy_at.items() if at <= now)
+        for _, name in due[:_TIDIES_PER_ROUND]:  # after an outage, all are due
             self._tidy_at[name] = now + self._tidy_every
             await self._begin(self._tidy_calls[name].keys, self._tidy, name)
         if self._check_server_at <= now:
