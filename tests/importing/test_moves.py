@@ -18,7 +18,7 @@ import redis
 
 import duly
 from duly import _port, importing
-from duly.importing.fence import holding_key
+from duly.importing.fence import Fence, holding_key
 from tests import warm
 from tests.conftest import StartedServer
 from tests.importing.foreign import CASES, HOUR, Case, add_job, celery_message, fill_celery, fill_delayqueue, offer
@@ -533,6 +533,28 @@ def test_a_move_to_another_queue_is_refused_until_a_stopped_one_is_repeated(
     old.lpush(queue_name, '"c"')
     importing.move(source, other)
     assert (consume(first), consume(other)) == (["a", "b"], ["c"])
+
+
+def test_a_move_takes_nothing_that_a_running_move_to_another_queue_has_taken(
+    old: redis.Redis, origin: duly.Duly, app: duly.Duly, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other move begins after the check of this one, and takes a message that this one has read."""
+    source = importing.Delayqueue(origin, queue_name)
+    fill_delayqueue(old, queue_name)
+    (place,) = [each for each in source.places() if each.key == f"dp:{queue_name}:pending"]
+    ours, theirs = (
+        Fence(origin, place, _port.destination_of(app.queue(f"{queue_name[-38:]}.{number}"))) for number in (1, 2)
+    )
+    entries = ours.read(0, 10)
+    moving: Any = list(zip(entries, source.judge(place, entries), strict=True))
+
+    taken = theirs.take(moving)
+    with pytest.raises(duly.UsageError, match="repeat it to that queue"):
+        ours.take(moving)
+
+    assert theirs.held() == taken != []
+    theirs.forget(taken)
+    assert ours.take(moving) == []
 
 
 def test_a_move_to_a_queue_of_that_name_elsewhere_is_refused_as_well(

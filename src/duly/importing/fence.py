@@ -20,8 +20,14 @@ from duly.errors import UsageError
 from duly.importing.source import Arrival, Command, Entry, Key, Place
 
 _TAKE: Final = b"""
-local kind, taken = ARGV[1], {}
-for i = 2, #ARGV, 3 do
+local kind, name, to, taken = ARGV[1], ARGV[2], ARGV[3], {}
+for i = 4, #ARGV, 3 do
+  local held = redis.call('HGET', KEYS[2], ARGV[i])
+  if held and string.find(held, name, 1, true) and string.sub(held, -#name - #to) ~= name .. to then
+    return false
+  end
+end
+for i = 4, #ARGV, 3 do
   local id, member, arrival = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local is_ours = redis.call('HEXISTS', KEYS[2], id) == 1
   if not is_ours then
@@ -40,7 +46,11 @@ for i = 2, #ARGV, 3 do
 end
 return taken
 """
-"""An entry leaves its place and is kept under its id in one step. A repeated call takes nothing more."""
+"""An entry leaves its place and is kept under its id in one step. A repeated call takes nothing more.
+
+It takes none, and returns false, if a move to another queue has taken one of them and not recorded its send. The queue
+is the last field of an `Arrival`: it has `name` and the encoded queue at its end. Scripts cannot read the bytes before.
+"""
 
 _decoder = msgspec.msgpack.Decoder(Arrival)
 
@@ -91,15 +101,21 @@ class Fence:
         return [Entry(each) for each in reversed(ask("LRANGE", -skip - limit, -skip - 1))]
 
     def take(self, moving: Sequence[tuple[Entry, Arrival]]) -> list[Held]:
-        """Take entries out of the place. Those that another consumer has taken in between are left out."""
+        """Take entries out of the place. Those that another consumer has taken in between are left out.
+
+        UsageError: a move to another queue has taken one of them, and still runs or was stopped.
+        """
         if not moving:
             return []
         held = [Held(arrival.id or uuid.uuid4().hex, replace(arrival, to=self._to)) for _, arrival in moving]
         kind = self._place.oldest if self._place.kind == "list" else self._place.kind
-        arguments: list[Arg] = [kind]
+        arguments: list[Arg] = [kind, msgspec.msgpack.encode("to"), msgspec.msgpack.encode(self._to)]
         for (entry, _), (id_, arrival) in zip(moving, held, strict=True):
             arguments += [id_, entry.member, msgspec.msgpack.encode(arrival)]
         taken = self._source.run(_TAKE, [self._holding.name], arguments)
+        if taken is None:
+            self.held()  # raises, unless the other move has gone on
+            return []
         return [each for each, is_taken in zip(held, taken, strict=True) if is_taken]
 
     def remove(self, entry: Entry) -> None:
