@@ -232,3 +232,38 @@ def test_rows_that_another_version_added_are_counted_again_without_a_budget_only
     assert stats.dead_why_bytes == sum(rows_of(queue, state))
     queue.tidy()
     assert counted_rows(queue.dump()) == rows_of(queue, state)
+
+
+def test_a_tidy_that_changes_nothing_writes_nothing(make_queue: Any) -> None:
+    """A worker tidies each of its queues once a minute, and every write is replicated."""
+    queue: Queue = make_queue(done=Keep(count=1000))
+    queue.bury("dead")
+    queue.send("done")
+    settle(queue, "ack", 1)
+    queue.tidy()
+
+    before = changes_of(queue)
+    queue.tidy()
+
+    assert changes_of(queue) == before
+    assert counted_rows(queue.dump()) == rows_of(queue, queue.dump()) != [0, 0]
+
+
+def changes_of(queue: Queue) -> int:
+    """Return the number of writes of the server."""
+    lines = queue.wire.run("INFO", "persistence").decode().splitlines()
+    return int(dict(line.split(":", 1) for line in lines if ":" in line)["rdb_changes_since_last_save"])
+
+
+def test_bytes_that_another_version_left_end_with_the_last_message(make_queue: Any) -> None:
+    """A version that does not count rows has shortened one, and the state is the same."""
+    queue: Queue = make_queue()
+    queue.bury("a")
+    (real, _) = rows_of(queue, queue.dump())
+    queue.wire.run("HSET", queue.keys.key("meta"), "dead_why", f"{real + 9} 1 1 0")
+
+    queue.call(ops.purge(queue.keys, "dead", 1))
+    assert (counted_rows(queue.dump())[0], stats_of(queue).dead_why_bytes) == (0, 0)
+
+    queue.bury("b")
+    assert counted_rows(queue.dump()) == rows_of(queue, queue.dump())

@@ -33,7 +33,7 @@ for at = corrections.first, corrections.last, corrections.stride do
 end
 for _, place in ipairs({ 'dead', 'done' }) do
   row_bytes(keys, place, 0) -- before `repairs` changes
-  keys.row_bytes[place] = bytes_of_rows[place] or keys.row_bytes[place]
+  keys.counted[place] = bytes_of_rows[place] or keys.counted[place]
 end
 redis.call('HINCRBY', META, 'repairs', 1)
 for counter, difference in pairs(differences) do

@@ -11,23 +11,25 @@ local function row_state(keys, place)
   return redis.call('ZCARD', keys[place]) .. ' ' .. (numbers[1] or 0) .. ' ' .. (numbers[2] or 0)
 end
 
--- Adds to the bytes, and returns them; nil: unknown. `keys.row_bytes` has them until they are stored. It is called
+-- Adds to the bytes, and returns them; nil: unknown. `keys.counted` has them until they are stored. It is called
 -- before a message is added to `place` or removed from it. After the last one, the caller calls store_row_bytes();
 -- without it, the bytes are unknown.
 local function add_row_bytes(keys, place, change)
   local function stored()
-    local bytes, state = string.match(redis.call('HGET', keys.meta, place .. '_why') or '', '^(%d+) (.+)$')
+    local text = redis.call('HGET', keys.meta, place .. '_why') or ''
+    local bytes, state = string.match(text, '^(%d+) (.+)$')
     local present = row_state(keys, place)
-    if state == present then
-      return tonumber(bytes)
+    keys.stored[place] = text
+    if string.sub(present, 1, 2) == '0 ' then
+      return 0
     end
-    return string.sub(present, 1, 2) == '0 ' and 0 or 'unknown'
+    return state == present and tonumber(bytes) or 'unknown'
   end
 
-  keys.row_bytes = keys.row_bytes or {}
-  local bytes = keys.row_bytes[place] or stored()
-  keys.row_bytes[place] = bytes == 'unknown' and bytes or bytes + change
-  return bytes ~= 'unknown' and keys.row_bytes[place] or nil
+  keys.counted, keys.stored = keys.counted or {}, keys.stored or {}
+  local bytes = keys.counted[place] or stored()
+  keys.counted[place] = bytes == 'unknown' and bytes or bytes + change
+  return bytes ~= 'unknown' and keys.counted[place] or nil
 end
 
 -- Returns the bytes, and counts the rows again if they are unknown; nil: they are too many, without the `added` ones.
@@ -47,20 +49,23 @@ local function row_bytes(keys, place, added)
     end
     bytes = bytes + size
   end
-  keys.row_bytes[place] = bytes
+  keys.counted[place] = bytes
   return bytes
 end
 
+-- Writes nothing that is stored already: most calls of `tidy` change nothing, and each write is replicated.
 local function store_row_bytes(keys)
-  if not keys.row_bytes then
+  if not keys.counted then
     return
   end
-  for place, bytes in pairs(keys.row_bytes) do
-    if bytes == 0 then
+  for place, bytes in pairs(keys.counted) do
+    local state = row_state(keys, place)
+    local text = bytes .. ' ' .. state
+    if bytes == 0 or string.sub(state, 1, 2) == '0 ' then
       redis.call('HDEL', keys.meta, place .. '_why')
-    elseif bytes ~= 'unknown' then
-      redis.call('HSET', keys.meta, place .. '_why', bytes .. ' ' .. row_state(keys, place))
+    elseif bytes ~= 'unknown' and text ~= keys.stored[place] then
+      redis.call('HSET', keys.meta, place .. '_why', text)
     end
   end
-  keys.row_bytes = nil
+  keys.counted, keys.stored = nil, nil
 end
