@@ -2,12 +2,14 @@
 
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import kombu
 import pytest
 
 import duly
+from duly.kombu import declarations
 from tests.kombu.conftest import Connect, kept
 from tests.waiting import wait_until
 
@@ -192,7 +194,6 @@ def test_a_later_message_does_not_overtake_broadcasts_that_a_slow_thread_reads(
 def test_a_binding_of_a_process_that_died_is_removed_with_its_queue(
     connect: Connect, app: duly.Duly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duly.kombu.declarations._SLACK", 0.0)
     exchange = kombu.Exchange("replies", type="direct")
     queue = kombu.Queue("of-the-dead", exchange, routing_key="k", auto_delete=True, expires=0.1, message_ttl=60)
     connection = connect()
@@ -200,7 +201,8 @@ def test_a_binding_of_a_process_that_died_is_removed_with_its_queue(
     publisher = kombu.Producer(connect().default_channel, exchange=exchange)
     publisher.publish("reply", routing_key="k")
     assert app.queues() == ["of-the-dead"]
-    time.sleep(0.2)
+    later = time.time() + declarations._SLACK + 1
+    monkeypatch.setattr(declarations, "time", SimpleNamespace(time=lambda: later))
 
     publisher.publish("another", routing_key="k")
 

@@ -29,8 +29,11 @@ class DataNode(RigNode):
 
     @property
     def follows(self) -> Node | None:
-        """The primary that it replicates."""
-        return read_role(self.run("ROLE")).primary
+        """The primary that it replicates. A sentinel that changes it closes all connections: then it is not known."""
+        try:
+            return read_role(self.run("ROLE")).primary
+        except ConnectionError:
+            return None
 
 
 class SentinelNode(RigNode):

@@ -183,6 +183,6 @@ async def test_a_large_body_arrives_by_every_call_that_takes_one(app: AsyncDuly,
     await queue.send_many([1, body, 2, Send(body, priority=9)])
     assert await take_bodies(queue) == [body, 1, body, 2]
 
-    await app.schedule("large", queue, body, every=3600)
-    (schedule,) = await app.schedules()
+    await app.schedule(queue.name, queue, body, every=3600)
+    (schedule,) = [each for each in await app.schedules() if each.name == queue.name]
     assert schedule.body == body

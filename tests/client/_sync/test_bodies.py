@@ -182,6 +182,6 @@ def test_a_large_body_arrives_by_every_call_that_takes_one(app: Duly, queue: Que
     queue.send_many([1, body, 2, Send(body, priority=9)])
     assert take_bodies(queue) == [body, 1, body, 2]
 
-    app.schedule("large", queue, body, every=3600)
-    (schedule,) = app.schedules()
+    app.schedule(queue.name, queue, body, every=3600)
+    (schedule,) = [each for each in app.schedules() if each.name == queue.name]
     assert schedule.body == body
