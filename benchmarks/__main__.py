@@ -28,6 +28,7 @@ SUITES: Final = {
         "memory_per_message",
         "history_cost",
         "claim_growth",
+        "command_start",
     ),
     "topic": (
         "topic_publish",
@@ -59,6 +60,7 @@ SUITES: Final = {
         "scale_growth",
         "scale_queues",
         "scale_processes",
+        "scale_cluster",
     ),
 }
 USUAL_SUITES: Final = tuple(suite for suite in SUITES if suite != "scale")
