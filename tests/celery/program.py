@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 from celery import Celery, Task
-from celery.exceptions import Reject
+from celery.exceptions import Ignore, Reject
 from kombu import Exchange, Queue
 from kombu.common import Broadcast
 
@@ -35,7 +35,7 @@ app.conf.update(
 )
 if BROADCAST:
     app.conf.task_queues = [Queue("celery"), Broadcast(BROADCAST)]
-tasks = duly.celery.setup(app)
+tasks = duly.celery.setup(app, keep_failed=os.environ.get("PROGRAM_KEEP_FAILED") == "yes")
 record = redis.Redis.from_url(RECORD, decode_responses=True)
 
 
@@ -65,10 +65,35 @@ def refuse(self: Task, name: str, requeue: bool) -> None:
 
 
 @app.task(bind=True)
+def ignore(self: Task, name: str) -> None:
+    note("start", name)
+    raise Ignore
+
+
+@app.task(bind=True)
 def die(self: Task, name: str) -> None:
     """Kill the process of the pool that runs it."""
     note("start", name)
     os.kill(os.getpid(), 9)
+
+
+@app.task(bind=True)
+def fail(self: Task, name: str) -> None:
+    note("start", name)
+    raise ValueError(name)
+
+
+@app.task(bind=True, autoretry_for=(ValueError,), max_retries=2, default_retry_delay=0)
+def fail_each_time(self: Task, name: str) -> None:
+    note("start", name)
+    raise ValueError(name)
+
+
+@app.task(bind=True, time_limit=1)
+def overrun(self: Task, name: str) -> None:
+    """Run until the time limit kills the process."""
+    note("start", name)
+    time.sleep(600)
 
 
 @app.task(bind=True, max_retries=3)

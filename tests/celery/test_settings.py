@@ -8,6 +8,7 @@ from celery import Celery, signals
 
 import duly
 import duly.celery
+from duly.celery.requests import KeptRequest
 from duly.celery.settings import SAFE
 
 BROKER = "duly+redis://localhost:1/0"
@@ -69,6 +70,47 @@ def test_tasks_get_the_settings() -> None:
 
     assert work.acks_late is True
     assert work.reject_on_worker_lost is True
+
+
+def test_messages_of_failed_tasks_are_kept_on_request(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "duly.celery")
+    app, other = Celery("shop", broker=BROKER), Celery("other", broker=BROKER)
+
+    duly.celery.setup(app, keep_failed=True)
+    duly.celery.setup(other)
+
+    assert app.conf.task_acks_on_failure_or_timeout is False
+    assert other.conf.task_acks_on_failure_or_timeout is True
+    assert ["task_acks_on_failure_or_timeout=False" in line for line in caplog.messages] == [True, False]
+
+
+def test_a_setting_of_the_user_for_failed_tasks_stays() -> None:
+    app = Celery("shop", broker=BROKER)
+    app.conf.task_acks_on_failure_or_timeout = True
+
+    duly.celery.setup(app, keep_failed=True)
+
+    assert app.conf.task_acks_on_failure_or_timeout is True
+
+
+def test_a_worker_that_keeps_failed_tasks_has_its_own_requests() -> None:
+    class Chosen(KeptRequest):
+        """A class of the user."""
+
+    def work() -> None: ...
+
+    app, other = Celery("shop", broker=BROKER), Celery("other", broker=BROKER)
+    of_app, of_other = (each.task(name="work", shared=False)(work) for each in (app, other))
+    chosen = app.task(name="chosen", shared=False, Request=Chosen)(work)
+    duly.celery.setup(app, keep_failed=True)
+    duly.celery.setup(other)
+
+    for each in (app, other):
+        signals.worker_init.send(Mock(app=each))
+
+    assert of_app.Request == "duly.celery.requests:KeptRequest"
+    assert of_other.Request == "celery.worker.request:Request"
+    assert chosen.Request is Chosen
 
 
 def test_repeating_it_changes_and_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:

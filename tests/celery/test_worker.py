@@ -73,6 +73,16 @@ def test_a_rejected_task_is_dead_and_can_be_redriven(running: Program) -> None:
     wait_until(lambda: len(running.runs("start", "refused")) == 3, "it has run once more")
 
 
+def test_a_failed_task_is_acked_and_does_not_become_a_dead_letter(running: Program) -> None:
+    failed = running.module.fail.delay("failed")
+
+    with pytest.raises(ValueError, match="failed"):
+        failed.get(timeout=60)
+
+    wait_until(lambda: failed.id not in str(running.leased()), "it is settled", running.leased)
+    assert failed.id not in {task.id for task in running.module.tasks.dead()}
+
+
 def test_a_task_is_cancelled_before_a_worker_gets_it(running: Program) -> None:
     tasks = running.module.tasks
     result = running.module.work.apply_async(["cancelled"], countdown=3600)

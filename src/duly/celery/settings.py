@@ -18,16 +18,28 @@ SAFE: Final[Mapping[str, Any]] = {
 }
 """A task is acked when it has ended. A task whose process was killed runs again. A worker fetches what it can run."""
 
+KEEPING: Final[Mapping[str, Any]] = {"task_acks_on_failure_or_timeout": False}
+"""A task that has failed for good is rejected, and not acked."""
 
-def setup(app: Any) -> Tasks:
+DEFAULT: Final = "celery.worker.request:Request"
+KEPT: Final = "duly.celery.requests:KeptRequest"
+"""Names of classes, for `Task.Request`: only workers import them."""
+
+
+def setup(app: Any, *, keep_failed: bool = False) -> Tasks:
     """Set safe defaults of a Celery app, and return the control of its tasks. Call it before tasks are defined.
 
     A setting that you have set yourself stays as it is. The log names the settings that were changed:
     that of a worker when it is ready. Safe to repeat.
+
+    Celery acks a task that has failed, so nothing of it stays on the server. With `keep_failed`, a task becomes a dead
+    letter if it raised an error, if its retries are spent, or if it exceeded its `time_limit`. `Tasks.redrive` runs it
+    once more. This sets `task_acks_on_failure_or_timeout=False`.
     """
 
     def apply(**_: Any) -> None:
-        changed = {name: value for name, value in SAFE.items() if not app.conf.value_set_for(name)}
+        wanted = {**SAFE, **KEEPING} if keep_failed else SAFE
+        changed = {name: value for name, value in wanted.items() if not app.conf.value_set_for(name)}
         app.conf.update(changed)
         if changed:
             _log(app, changed)
@@ -36,7 +48,22 @@ def setup(app: Any) -> Tasks:
         apply()
     else:
         app.on_after_configure.connect(apply, weak=False)
+    if keep_failed:
+        _keep_after_time_limits(app)
     return Tasks(app)
+
+
+def _keep_after_time_limits(app: Any) -> None:
+    """Reject the message of a task that exceeds its time limit, which Celery would return to its queue."""
+
+    def apply(sender: Any, **_: Any) -> None:
+        """A class of requests that you have chosen stays."""
+        if sender.app is app:
+            for task in app.tasks.values():
+                if task.Request == DEFAULT:
+                    task.Request = KEPT
+
+    signals.worker_init.connect(apply, weak=False)
 
 
 def _log(app: Any, changed: Mapping[str, Any]) -> None:

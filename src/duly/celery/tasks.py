@@ -58,7 +58,10 @@ class Tasks:
         return self._listed("delayed", queue, limit)
 
     def dead(self, queue: str | None = None, limit: int = 50) -> list[TaskMessage]:
-        """Return the oldest dead tasks of each queue: rejected, requeued too often, or lost with too many workers."""
+        """Return the oldest dead tasks of each queue: rejected, requeued too often, or lost with too many workers.
+
+        Failed tasks are among them if `setup` has `keep_failed=True`. Otherwise Celery acks them.
+        """
         return self._listed("dead", queue, limit)
 
     def redrive(
