@@ -1,4 +1,4 @@
-"""Both ends of the version ranges of the extras `dramatiq` and `taskiq`, each in its own environment."""
+"""Both ends of the version ranges of the extras `celery`, `dramatiq` and `taskiq`, each in a new environment."""
 
 import subprocess
 import sys
@@ -9,6 +9,26 @@ import pytest
 from tests.conftest import StartedServer
 from tests.packaging.place import Place
 
+CELERY = """
+import sys, time, duly.celery
+from celery import Celery
+from celery.contrib.testing.worker import start_worker
+app = Celery("shop", broker="duly+" + sys.argv[1], backend="rpc://")
+app.conf.broker_transport_options = {"namespace": sys.argv[2]}
+tasks = duly.celery.setup(app, keep_failed=True)
+@app.task(name="double")
+def double(number):
+    return 2 * number
+@app.task(name="fail")
+def fail():
+    raise ValueError
+with start_worker(app, pool="solo", perform_ping_check=False):
+    print(double.apply_async([21], countdown=0.1).get(timeout=60))
+    fail.delay()
+    while not (dead := tasks.dead()):
+        time.sleep(0.1)
+assert [task.name for task in dead] == ["fail"]
+"""
 DRAMATIQ = """
 import sys, dramatiq
 from dramatiq.results import Results
@@ -51,20 +71,22 @@ asyncio.run(main())
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("extra", "version", "program"),
+    ("extra", "versions", "program"),
     [
-        ("dramatiq", "2.0.0", DRAMATIQ),
-        ("dramatiq", "2.2.*", DRAMATIQ),
-        ("taskiq", "0.12.0", TASKIQ),
-        ("taskiq", "0.13.*", TASKIQ),
+        ("celery", ["celery==5.5.0", "kombu==5.5.2"], CELERY),
+        ("celery", ["celery==5.7.*", "kombu==5.7.*"], CELERY),
+        ("dramatiq", ["dramatiq==2.0.0"], DRAMATIQ),
+        ("dramatiq", ["dramatiq==2.2.*"], DRAMATIQ),
+        ("taskiq", ["taskiq==0.12.0"], TASKIQ),
+        ("taskiq", ["taskiq==0.13.*"], TASKIQ),
     ],
 )
 def test_the_extra_works_at_this_end_of_its_range(
-    wheel: Path, server: StartedServer, queue_name: str, tmp_path: Path, extra: str, version: str, program: str
+    wheel: Path, server: StartedServer, queue_name: str, tmp_path: Path, extra: str, versions: list[str], program: str
 ) -> None:
     place = Place(tmp_path / "env")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place.directory)], check=True)
-    wanted = [f"{wheel}[{extra}]", f"{extra}=={version}"]
+    wanted = [f"{wheel}[{extra}]", *versions]
     installed = subprocess.run(
         [sys.executable, "-m", "pip", "--python", str(place.python), "install", "--quiet", *wanted],
         capture_output=True,
