@@ -32,10 +32,10 @@ Page = list[Letter]
 class AsyncLetters:
     """Pages of the dead letters of a queue or group, without messages that die after the first page was read."""
 
-    def __init__(self, queue: "AsyncInbox[Any]", *, newest: bool = False) -> None:
+    def __init__(self, queue: "AsyncInbox[Any]", *, newest: bool = False, after: Message | str | None = None) -> None:
         self._queue = queue
         self._newest = newest
-        self._after: Message | None = None
+        self._after = after
         self._end: int | None = None
         self._is_over = False
 
@@ -54,10 +54,17 @@ class AsyncLetters:
         return letters
 
 
-async def find(queue: "AsyncInbox[Any]", matches: Matches, limit: int, *, newest: bool = False) -> list[Message]:
+async def find(
+    queue: "AsyncInbox[Any]",
+    matches: Matches,
+    limit: int,
+    *,
+    newest: bool = False,
+    after: Message | str | None = None,
+) -> list[Message]:
     """Return the oldest or newest dead letters that match."""
     checked_count(limit, "limit")
-    letters = AsyncLetters(queue, newest=newest)
+    letters = AsyncLetters(queue, newest=newest, after=after)
     found: list[Message] = []
     while len(found) < limit and (page := await letters.page()) is not None:
         found += [letter.message for letter in page if matches(letter.message)]

@@ -247,13 +247,11 @@ def redrive(
 
 
 def letters(
-    keys: QueueKeys, viewer: views.Viewer, limit: int, after: Message | None, *, newest: bool = False
+    keys: QueueKeys, viewer: views.Viewer, limit: int, after: Message | str | None, *, newest: bool = False
 ) -> Call[views.LetterPage]:
     """Return a page of dead letters, with their records."""
-    cursor: list[Arg] = ["", "", "", ""] if after is None else [after.id, *after.cursor, ""]
-    return Call(
-        keys.script("list"), keys, [EVERY_PRIORITY, "dead", limit, *cursor, _order(newest=newest)], viewer.letters
-    ).part_of("redrive")
+    args = [EVERY_PRIORITY, "dead", limit, *_position(after), _order(newest=newest)]
+    return Call(keys.script("list"), keys, args, viewer.letters).part_of("redrive")
 
 
 def move(
@@ -347,14 +345,15 @@ def list_(
     newest: bool = False,
 ) -> Call[tuple[list[Message], bool]]:
     """Return a page of a state. `newest`: the newest first, for dead and done."""
-    cursor: list[Arg] = ["", "", "", ""]
+    args = [EVERY_PRIORITY, state, limit, *_position(after), _order(newest=newest)]
+    return Call(keys.script("list"), keys, args, viewer.page(state))
+
+
+def _position(after: Message | str | None) -> list[Arg]:
+    """Return the id, the two numbers of the cursor and the key, as far as they are known."""
     if isinstance(after, Message):
-        cursor = [after.id, *after.cursor, after.key or ""]
-    elif after is not None:
-        cursor = [after, "", "", ""]
-    return Call(
-        keys.script("list"), keys, [EVERY_PRIORITY, state, limit, *cursor, _order(newest=newest)], viewer.page(state)
-    )
+        return [after.id, *after.cursor, after.key or ""]
+    return [after or "", "", "", ""]
 
 
 def _order(*, newest: bool) -> str:

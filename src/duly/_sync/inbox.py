@@ -394,8 +394,7 @@ class Inbox(ABC, Generic[BodyT]):
         """
         _check_state(state)
         checked_count(limit, "limit", most=MAX_BATCH)
-        if after is not None and not isinstance(after, Message):
-            outgoing.checked_text(after, "after")
+        _check_after(after)
         if newest and state not in ("dead", "done"):
             raise UsageError(f"newest=True is for dead and done messages, not for {state} ones")
         return self._listed(state, limit, after, newest=newest)
@@ -582,9 +581,14 @@ class Inbox(ABC, Generic[BodyT]):
         limit: int = 50,
         *,
         newest: bool = False,
+        after: Message | str | None = None,
     ) -> Page:
-        """Return the oldest, or with `newest` the newest, dead letters that match `where`, as in `redrive`."""
-        return redriving.find(self, selection_of(where), limit, newest=newest)
+        """Return the oldest, or with `newest` the newest, dead letters that match `where`, as in `redrive`.
+
+        `after` is the last message of the previous page, or its id, as in `list`.
+        """
+        _check_after(after)
+        return redriving.find(self, selection_of(where), limit, newest=newest, after=after)
 
     def audit(self, repair: bool = False, *, on_progress: Callable[[int], None] | None = None) -> Audit:
         """Check that every message is accounted for, and that each id is in exactly one place.
@@ -598,6 +602,11 @@ class Inbox(ABC, Generic[BodyT]):
 
     def _viewer(self) -> views.Viewer:
         return views.Viewer(self.label, self._decode_body)
+
+
+def _check_after(after: object) -> None:
+    if after is not None and not isinstance(after, Message):
+        outgoing.checked_text(after, "after")
 
 
 def _check_state(state: object) -> None:

@@ -117,7 +117,12 @@ async def test_find_dead_checks_the_oldest_up_to_its_limit(queue: AsyncQueue) ->
     for number in range(4):
         await given_dead(queue, number)
 
-    assert [message.body for message in await queue.find_dead(limit=2)] == [0, 1]
+    first = await queue.find_dead(limit=2)
+    assert [message.body for message in first] == [0, 1]
+    assert [message.body for message in await queue.find_dead(limit=1, after=first[-1])] == [2]
+    assert [message.body for message in await queue.find_dead(lambda message: message.body > 2, after=first[0])] == [3]
+    with pytest.raises(UsageError, match="after"):
+        await queue.find_dead(after="")
     assert [message.body for message in await queue.find_dead(lambda message: message.body > 1, limit=1)] == [2]
     assert (await queue.stats()).dead == 4
 

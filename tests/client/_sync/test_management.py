@@ -320,6 +320,8 @@ def test_dead_letters_are_listed_newest_first_page_by_page(app: Duly, queue_name
     assert [each.id for each in by_id] == [ids[2], ids[0]]
     assert queue.list("dead", after=ids[0], newest=True) == []
     assert [each.id for each in queue.find_dead(limit=2, newest=True)] == [ids[4], ids[3]]
+    assert [each.id for each in queue.find_dead(limit=9, newest=True, after=ids[3])] == [ids[2], ids[0]]
+    assert [each.id for each in queue.find_dead(limit=1, newest=True, after=first[-1])] == [ids[2]]
     with pytest.raises(UsageError, match="newest=True is for dead and done messages, not for ready ones"):
         queue.list("ready", newest=True)
 
