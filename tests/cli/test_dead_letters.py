@@ -35,6 +35,22 @@ def test_ls_lists_and_filters(shell: Shell, app: duly.Duly, letters: list[str]) 
     assert len(none) == 1
 
 
+def test_ls_shows_a_filtered_list_page_by_page(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
+    some = ("dead", "ls", "payments", "--error", "Timeout", "--limit", "1")
+
+    first = shell.run(*some)
+    second = shell.ok(*some, "--after", letters[0], "--json").json
+    newest = shell.ok("dead", "ls", "payments", "--newest", "--after", letters[2], "--json").json
+    app.queue("payments").redrive(where={"ids": letters[:1]})
+    gone = shell.run(*some, "--after", letters[0])
+
+    assert first.err == f"duly: there may be more: --after {letters[0]}\n"
+    assert ([each["id"] for each in second["messages"]], second["next"]) == ([letters[2]], letters[2])
+    assert [each["id"] for each in newest["messages"]] == [letters[1], letters[0]]
+    assert gone.status == 1
+    assert f"--after: message '{letters[0]}' is not a dead letter of payments any more" in gone.err
+
+
 def test_show_is_for_dead_letters(shell: Shell, app: duly.Duly, letters: list[str]) -> None:
     live = app.queue("payments").send("live")
 

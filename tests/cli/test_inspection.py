@@ -21,7 +21,11 @@ def test_queues_names_queues_and_groups(shell: Shell, app: duly.Duly) -> None:
 
     assert empty.out == ""
     assert shell.ok("queues").lines == ["orders", "events/archive"]
-    assert shell.ok("queues", "--json").json == {"queues": ["orders"], "groups": ["events/archive"]}
+    assert shell.ok("queues", "--json").json == {
+        "queues": [{"name": "orders"}],
+        "groups": [{"name": "events/archive"}],
+        "next": None,
+    }
 
 
 def test_list_shows_a_state_page_by_page(shell: Shell, app: duly.Duly) -> None:
@@ -233,4 +237,4 @@ def test_groups_are_inspected_like_queues(shell: Shell, app: duly.Duly) -> None:
 
 def test_workers_with_heartbeats_are_shown(shell: Shell, app: duly.Duly) -> None:
     assert shell.ok("workers").lines == [f"no worker on {shell.url}"]
-    assert shell.ok("workers", "--json").json == {"workers": []}
+    assert shell.ok("workers", "--json").json == {"workers": [], "next": None}

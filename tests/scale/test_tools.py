@@ -137,7 +137,7 @@ class TestCommands:
         shown = [*others, *(f"{name}/archive" for name in others)]
         for arguments, listed in (
             (("stats", "--json"), lambda said: [row["name"] for row in said["queues"]]),
-            (("queues", "--json"), lambda said: [*said["queues"], *said["groups"]]),
+            (("queues", "--json"), lambda said: [row["name"] for row in (*said["queues"], *said["groups"])]),
             (("audit", "--json"), lambda said: [row["queue"] for row in said["audits"] if row["kind"] != "topic"]),
             (("topic", "ls", "--json"), lambda said: [f"{row['name']}" for row in said["topics"]]),
         ):
@@ -145,6 +145,7 @@ class TestCommands:
             assert done.returncode == 1, done.stdout
             assert f"{away.node} does not answer" in done.stderr
             assert done.stderr.count("\n") == 1
+            assert [each["node"] for each in json.loads(done.stdout)["missing"]] == [str(away.node)]
             assert listed(json.loads(done.stdout)) == (others if "topic" in arguments else shown), arguments
 
     def test_stats_name_the_missing_nodes(self, away: ClusterNode, run: Callable[..., Any]) -> None:

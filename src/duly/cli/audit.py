@@ -16,7 +16,7 @@ import duly
 from duly._sync.survey import Survey
 from duly.cli import output, parameters
 from duly.cli.output import Align
-from duly.cli.session import Audited, Session, groups_on
+from duly.cli.session import Audited, Session, groups_on, missing_nodes
 from duly.errors import ServerError, Unavailable
 from duly.message import Audit
 
@@ -73,7 +73,7 @@ def audit(session: Session, queues: parameters.Audited = None, repair: Repair = 
         run.audit_all()
     found = run.found
     fields = [*(each.to_fields() for each in found), *(each.to_fields() for each in run.failed)]
-    session.show({"audits": fields}, _text(found))
+    session.show({"audits": fields, **missing_nodes(survey)}, _text(found))
     wrong = [each for each in found if each.is_wrong]
     if repair:
         for each in wrong:

@@ -9,7 +9,7 @@ import typer
 from duly.cli import inspection, management, values
 from duly.cli.command import command
 from duly.cli.message_table import Columns, chosen_columns, message_table
-from duly.cli.parameters import DryRun, Headers, Id, Inbox, Most, Yes
+from duly.cli.parameters import After, DryRun, Headers, Id, Inbox, Most, Yes
 from duly.cli.session import NotFound, Session
 from duly.errors import UsageError
 from duly.selection import Where
@@ -49,15 +49,20 @@ def ls(
     until: Until = None,
     header: Headers = None,
     newest: Newest = False,
+    after: After = None,
     columns: Columns = None,
 ) -> None:
     """List dead letters, oldest first, with the first 200 characters of each body; --json has all of it."""
     where = _where(error, reason, key, since, until, header, None)
     chosen = chosen_columns(columns, as_json=session.as_json)
-    letters = session.inbox(queue).find_dead(where, limit, newest=newest)
-    session.show({"messages": letters}, message_table(letters, chosen or _USUAL, spare=() if chosen else _SPARE))
-    if len(letters) == limit and not session.as_json:
-        session.note("there may be more: filter with --error, --reason, --since, or raise --limit")
+    source = session.inbox(queue)
+    before = None if after is None else source.get(after)
+    if after is not None and (before is None or before.state != "dead"):
+        raise NotFound(f"--after: message {after!r} is not a dead letter of {queue} any more: start again without it")
+    letters = source.find_dead(where, limit, newest=newest, after=before)
+    following = letters[-1].id if len(letters) == limit else None
+    table = message_table(letters, chosen or _USUAL, spare=() if chosen else _SPARE)
+    session.show_list("messages", letters, table, following=following)
 
 
 def _where(

@@ -13,9 +13,9 @@ from duly._core.published import with_differences
 from duly.cli import output, values
 from duly.cli.message_table import OVER, Columns, chosen_columns, message_table
 from duly.cli.output import Align, body_text, clock_text, exact_clock_text, time_text, whole_body
-from duly.cli.parameters import STATES, Id, Inbox, Limit, Most, State
+from duly.cli.parameters import STATES, After, Id, Inbox, Limit, Most, State
 from duly.cli.session import Inbox as AnInbox
-from duly.cli.session import NotFound, Session
+from duly.cli.session import NotFound, Session, missing_nodes
 from duly.message import Message, Pending, WorkerInfo
 
 StateOf = Annotated[
@@ -27,7 +27,6 @@ StateOf = Annotated[
         show_default=False,
     ),
 ]
-After = Annotated[str | None, typer.Option("--after", metavar="ID", help="Continue after this message.")]
 Consumer = Annotated[
     str | None, typer.Option("--consumer", metavar="NAME", help="Only messages that this consumer holds.")
 ]
@@ -40,9 +39,10 @@ def queues(session: Session) -> None:
     """List the queues, and the groups of topics. `duly topic ls` also lists topics without groups."""
     survey = session.survey()
     names = [each.label for each in session.inboxes(None, survey)]
-    if session.as_json:
-        groups = [name for name in names if "/" in name]
-        output.print_json({"queues": names[: len(names) - len(groups)], "groups": groups})
+    if session.as_json:  # names only: statistics would take a call for each queue
+        groups = [{"name": name} for name in names if "/" in name]
+        rows = [{"name": name} for name in names if "/" not in name]
+        session.show_list("queues", rows, groups=groups, **missing_nodes(survey))
     else:
         for name in names:
             output.print_text(name)
@@ -77,9 +77,7 @@ def list_(
             found += _listed(source, each, limit - len(found), after)
         after = None
     following = found[-1].id if len(found) == limit else None
-    session.show({"messages": found, "next": following}, _page_table(asked, found, chosen))
-    if following and not session.as_json:
-        session.note(f"there may be more: --after {following}")
+    session.show_list("messages", found, _page_table(asked, found, chosen), following=following)
 
 
 def _listed(source: AnInbox, state: State, limit: int, after: str | None) -> list[Message]:
@@ -184,7 +182,7 @@ def pending_text(found: Pending) -> RenderableType:
 def workers(session: Session) -> None:
     """Show workers with a recent heartbeat."""
     found = session.app.workers()
-    session.show({"workers": found}, _workers_table(found) if found else f"no worker on {session.server}")
+    session.show_list("workers", found, _workers_table(found) if found else f"no worker on {session.server}")
 
 
 def _workers_table(found: list[WorkerInfo]) -> RenderableType:

@@ -68,6 +68,7 @@ Dedup = Annotated[
 ]
 DedupFor = Annotated[str | None, typer.Option("--dedup-for", metavar="DURATION", help="The window. Default: 5m.")]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", help="At most N, 1 to 1000.")]
+After = Annotated[str | None, typer.Option("--after", metavar="ID", help="Continue after this message.")]
 Most = Annotated[int, typer.Option("--limit", metavar="N", help="At most N.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; print the number.")]

@@ -49,7 +49,7 @@ CatchUp = Annotated[
 def ls(session: Session) -> None:
     """List the schedules."""
     found = _found(session)
-    session.show({"schedules": found}, _table(found))
+    session.show_list("schedules", found, _table(found))
     if not session.as_json:
         _note_unserved(session, found)
 

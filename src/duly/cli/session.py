@@ -216,6 +216,20 @@ class Session:
             else:
                 self.console.print(shown)
 
+    def show_list(
+        self,
+        noun: str,
+        found: Any,
+        text: RenderableType | None = None,
+        *,
+        following: str | None = None,
+        **more: Any,
+    ) -> None:
+        """Print a list, in the shape of the HTTP API: objects under their noun, and the `--after` of the next page."""
+        self.show({noun: found, **more, "next": following}, text)
+        if following and not self.as_json:
+            self.note(f"there may be more: --after {following}")
+
     def show_stored(self, value: Any, text: str, notice: str) -> None:
         """Print the result of a send. If that fails, print a notice instead, so that it is not sent again."""
         try:
@@ -286,6 +300,12 @@ def _check_reached(survey: Survey, source: duly.Queue | duly.Topic, title: str) 
     away = survey.absence_of(source)
     if away is not None:
         raise Unavailable(f"{title} is on a node that does not answer: {away.node}, {away.reason}")
+
+
+def missing_nodes(survey: Survey) -> dict[str, Any]:
+    """Return the field of --json that lists the nodes of a cluster that do not answer, if there are any."""
+    away = [{"node": str(each.node), "reason": each.reason} for each in survey.away]
+    return {"missing": away} if away else {}
 
 
 def groups_on(survey: Survey, topic: duly.Topic) -> list[duly.Group]:

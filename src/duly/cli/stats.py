@@ -24,7 +24,7 @@ from duly.cli.each_inbox import Failed, read_each, report_failed
 from duly.cli.forecast import ahead_of, show_forecast
 from duly.cli.output import Align
 from duly.cli.parameters import Inboxes
-from duly.cli.session import PATIENCE, Inbox, Session
+from duly.cli.session import PATIENCE, Inbox, Session, missing_nodes
 from duly.cli.stop_signals import until_stopped
 from duly.errors import UsageError
 from duly.message import Histogram, HistoryPoint, Stats
@@ -117,8 +117,7 @@ def _rows(found: Found, rates: Rates | None) -> list[dict[str, Any]]:
 
 def _fields(found: Found, rates: Rates | None, survey: Survey) -> dict[str, Any]:
     """Return the fields for --json. `missing` lists the nodes of a cluster that do not answer, if there are any."""
-    missing = [{"node": str(each.node), "reason": each.reason} for each in survey.away]
-    return {"queues": _rows(found, rates), **({"missing": missing} if missing else {})}
+    return {"queues": _rows(found, rates), **missing_nodes(survey)}
 
 
 def _latest(values_: Any) -> float:

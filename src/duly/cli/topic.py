@@ -15,7 +15,7 @@ from duly.cli.command import command
 from duly.cli.completion import complete_group
 from duly.cli.output import Align, body_text, clock_text
 from duly.cli.parameters import AsBytes, AsText, At, Body, Dedup, DedupFor, Delay, Headers, Key, Limit, Most, Topic, Yes
-from duly.cli.session import NotFound, Session
+from duly.cli.session import NotFound, Session, missing_nodes
 from duly.cli.stop_signals import StopSignals, until_stopped
 from duly.errors import ServerError, Unavailable
 from duly.message import Entry, GroupInfo, TopicStats
@@ -56,7 +56,7 @@ def ls(session: Session) -> None:
         if (stats := survey.read(topic, topic.stats)) is not None:
             found[topic.name] = stats
     rows = [{"name": name, **output.plain(stats)} for name, stats in found.items()]
-    session.show({"topics": rows}, _topics_table(found))
+    session.show_list("topics", rows, _topics_table(found), **missing_nodes(survey))
     session.exit_if_missing(survey)
 
 
@@ -85,7 +85,7 @@ def _topics_table(found: dict[str, TopicStats]) -> RenderableType:
 def groups(session: Session, topic: Topic) -> None:
     """List the groups of a topic, with their progress."""
     found = session.topic(topic).groups()
-    session.show({"groups": found}, _groups_table(found))
+    session.show_list("groups", found, _groups_table(found))
 
 
 def _groups_table(found: list[GroupInfo]) -> RenderableType:
@@ -207,9 +207,7 @@ def read(
     if not follow:
         entries = _read(found, position, limit, values.duration(wait, "--wait"))
         following = entries[-1].id if len(entries) == limit else None
-        session.show({"entries": entries, "next": following}, _entries_table(entries))
-        if following and not session.as_json:
-            session.note(f"there may be more: --after {following}")
+        session.show_list("entries", entries, _entries_table(entries), following=following)
         return
     with until_stopped(session.app):
         _read_on(session, found, position, limit)
