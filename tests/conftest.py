@@ -6,7 +6,9 @@ import re
 import signal
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 import pytest
 from hypothesis import settings
@@ -35,6 +37,15 @@ def need(kind: Kind) -> None:
         find_binary(kind)
     except ServerMissing as missing:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))
+
+
+_STATES: Final = TemporaryDirectory(prefix="duly-state-")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Give each test a state directory. A start notes the default servers there, and one of another test may run."""
+    os.environ["XDG_STATE_HOME"] = str(Path(_STATES.name) / uuid.uuid4().hex)
 
 
 # Tests call the sync client in coroutines. The one warning of the process must not end up in the log of any of them.

@@ -16,6 +16,7 @@ import time
 import weakref
 from pathlib import Path
 
+from duly.embedded import default_homes
 from duly.embedded.binary import find_binary
 from duly.embedded.file_locks import SharedLock, is_locked
 from duly.embedded.home import Home, default_directory, has_server, server_above
@@ -43,7 +44,8 @@ def open_server(directory: str | os.PathLike[str], *, is_default: bool = False) 
 
     Any thread may call this. Processes that name the same directory share one server.
     The first handle of a process also starts a server that was stopped by force. Later handles raise Halted.
-    With `is_default`, a new server below a directory that already has one is logged as a warning.
+    With `is_default`, a new server is logged as a warning if a parent directory has one, or if another one of this
+    user runs in a default directory.
     Raises Unavailable, with the end of the server's log, if the server does not start.
     """
     home = Home.at(directory)
@@ -59,10 +61,12 @@ def open_server(directory: str | os.PathLike[str], *, is_default: bool = False) 
     except OSError as error:
         raise Unavailable(_explain_unusable(home, error)) from error
     server.is_new = server.has_started_keeper and not was_there
+    running = None
     if home.directory not in _logged:
         _logged.add(home.directory)
         _LOG.info("using the embedded server in %s", home.directory)
-    if server.is_new and is_default and (other := server_above(directory)):
+        running = default_homes.record(home) if is_default else None
+    if server.is_new and is_default and (other := server_above(directory) or running):
         _LOG.warning(
             "started a new, empty embedded server in %s, although there is one in %s: they share no messages. To use "
             "the same server in all directories, set DULY_HOME to its directory, or DULY_URL to its address",
