@@ -24,6 +24,7 @@ from duly._async.survey import AsyncSurvey, survey_nodes
 from duly._async.topic import AsyncTopic
 from duly._core import codec, ops, publishing, schedules, settles, topic_ops, views
 from duly._core.call import Call
+from duly._core.durations import read_duration
 from duly._core.foreign_names import encoded as encoded_name
 from duly._core.keys import ForeignKeys, KombuKeys, QueueKeys, ValueKeys
 from duly._core.measures import size_text, span
@@ -100,6 +101,7 @@ __all__ = [
     "open_topic",
     "packed_result",
     "purge_letters",
+    "read_duration",
     "record_of",
     "record_without_payload",
     "recycled",

@@ -25,6 +25,8 @@ def test_ls_lists_and_filters(shell: Shell, app: duly.Duly, letters: list[str]) 
         *("--since", "2020-01-01T00:00Z", "--until", (datetime.now(UTC) + timedelta(days=1)).isoformat()),
     ).json["messages"]
     some = shell.run("dead", "ls", "payments", "--limit", "2", "--reason", "*")
+    recent = shell.ok("dead", "ls", "payments", "--since", "2h", "--json").json["messages"]
+    old = shell.ok("dead", "ls", "payments", "--until", "2h", "--json").json["messages"]
     none = shell.ok("dead", "ls", "payments", "--since", (datetime.now(UTC) + timedelta(days=1)).isoformat()).lines
 
     assert [line.split()[0] for line in everything] == ["ID", *letters]
@@ -32,6 +34,7 @@ def test_ls_lists_and_filters(shell: Shell, app: duly.Duly, letters: list[str]) 
     assert [each["id"] for each in chosen] == [letters[2]]
     assert [line.split()[0] for line in some.lines] == ["ID", *letters[:2]]
     assert "there may be more" in some.err
+    assert ([each["id"] for each in recent], old) == (letters, [])
     assert len(none) == 1
 
 

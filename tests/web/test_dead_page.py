@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 import httpx
 import pytest
@@ -14,7 +16,8 @@ import duly
 from duly.web import create_app, scanning
 from duly.web.pages import dead
 from duly.web.pages.error_groups import grouped, pattern_of
-from duly.web.scanning import scan
+from duly.web.pages.filters import Filter
+from duly.web.scanning import Budget, scan
 from tests.web.conftest import TokenClient, client_of
 
 PAGE: Final = "/queues/orders/dead"
@@ -93,6 +96,106 @@ async def test_letters_are_filtered_by_error_key_header_and_reason(
     wrong = await client.get(f"{PAGE}?header=tenant")
     assert wrong.status_code == 422
     assert "write NAME=VALUE" in wrong.text
+
+
+async def times_of(queue: duly.AsyncQueue) -> list[str]:
+    """Return when the letters died, as a URL writes it."""
+    return [quote(each.finished_at.isoformat()) for each in await queue.list("dead") if each.finished_at]
+
+
+async def test_letters_are_filtered_by_their_time_of_death(
+    server_app: duly.AsyncDuly, server_client: httpx.AsyncClient
+) -> None:
+    orders = server_app.queue("orders")
+    ids = await die(orders, "one", "two", "three")
+    times = await times_of(orders)
+
+    async def found(query: str) -> list[str]:
+        return listed(await server_client.get(f"{PAGE}?{query}"))
+
+    assert await found(f"since={times[1]}") == [ids[2], ids[1]]
+    assert await found(f"until={times[2]}") == [ids[1], ids[0]]
+    assert await found(f"since={times[1]}&until={times[2]}") == [ids[1]]
+    assert await found(f"since={times[0]}&error=three") == [ids[2]]
+    assert await found("since=1h") == ids[::-1]
+    assert await found("until=1h") == []
+
+
+async def test_only_letters_within_the_times_are_read(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search among many letters ends, and reaches those of yesterday at once."""
+    orders = site_app.queue("orders")
+    ids = await die(orders, *"abcdef")
+    times = await times_of(orders)
+    monkeypatch.setattr(scanning, "MAX_SCANNED", 2)
+
+    page = await client.get(f"{PAGE}?since={times[1]}&until={times[3]}")
+
+    assert listed(page) == [ids[2], ids[1]]
+    assert "The search stopped" not in page.text
+
+
+async def test_a_preview_and_a_group_keep_the_times(site_app: duly.AsyncDuly, client: httpx.AsyncClient) -> None:
+    orders = site_app.queue("orders")
+    ids = await die(orders, "timeout", "timeout", "timeout")
+    times = [unquote(each) for each in await times_of(orders)]
+
+    page = await client.get(PAGE, params={"since": times[1]})
+    (link,) = re.findall(r'href="([^"]+)">timeout<', page.text)
+    in_group = listed(await client.get(unescape(link)))
+    preview = await post(client, f"{PAGE}/preview", {"do": "redrive-all", "until": times[2]})
+    await post(client, f"{PAGE}/change", hidden(preview))
+
+    assert in_group == [ids[2], ids[1]]
+    assert "Redrive 2 dead letters" in preview.text
+    assert [each.id for each in await orders.list("dead")] == [ids[2]]
+
+
+async def test_links_lead_to_the_letters_of_the_last_hour_and_day(
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient
+) -> None:
+    ids = await die(site_app.queue("orders"), "no", key="a")
+    page = await client.get(f"{PAGE}?key=a&until=1h")
+    links = [unescape(each) for each in re.findall(r'href="([^"]+)">Last (?:hour|day)<', page.text)]
+
+    assert links == [f"{PAGE}?since=1h&key=a", f"{PAGE}?since=1d&key=a"]
+    assert [listed(await client.get(link)) for link in links] == [ids, ids]
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("", ""),
+        ("2026-12-01 09:00", "2026-12-01 09:00:00"),
+        ("2026-12-01T09:00:00.5+08:00", "2026-12-01 01:00:00.500000"),
+        ("2026-12-01", "2026-12-01 00:00:00"),
+        ("1796083200", "2026-12-01 00:00:00"),
+    ],
+)
+def test_a_time_without_a_zone_is_in_utc(text: str, read: str) -> None:
+    filter_ = Filter.of({"since": text}, sees_payloads=False)
+
+    assert filter_.since == read
+    assert Filter.of(filter_.given, sees_payloads=False) == filter_
+
+
+def test_a_duration_is_a_time_that_long_ago() -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
+    since = Filter.of({"since": "1h30m"}, sees_payloads=False).where().since
+
+    assert isinstance(since, datetime)
+    assert before <= since + timedelta(minutes=90) <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize("text", ["soon", "-2h", "99999999999d", "0001-01-01T00:00+14:00", "2026-13-01", "12"])
+async def test_a_wrong_time_is_reported(client: httpx.AsyncClient, site_app: duly.AsyncDuly, text: str) -> None:
+    await die(site_app.queue("orders"), "no")
+
+    answer = await client.get(PAGE, params={"since": text})
+
+    assert answer.status_code == 422
+    assert "is not a time: write 2h, or 2026-12-01 09:00 in UTC" in answer.text
 
 
 async def test_a_search_that_is_cut_is_reported_and_continues(
@@ -231,7 +334,7 @@ async def test_letters_of_a_group_are_redriven(site_app: duly.AsyncDuly, client:
         ({"do": "redrive"}, 422),
         ({"do": "redrive", "letter": "some-id"}, 422),
         ({"do": "redrive", "letter": "next~forged"}, 422),
-        ({"do": "redrive-all", "header": "nothing", "until": "1"}, 422),
+        ({"do": "redrive-all", "header": "nothing", "end": "1"}, 422),
     ],
 )
 @pytest.mark.parametrize("path", ["preview", "change"])
@@ -245,16 +348,14 @@ async def test_a_form_that_names_no_letters_is_refused(
     assert (await orders.stats()).dead == 1
 
 
-@pytest.mark.parametrize("until", [None, "", "²", "9" * 18, "-1", "1e9"])
+@pytest.mark.parametrize("end", [None, "", "²", "9" * 18, "-1", "1e9"])
 @pytest.mark.parametrize("action", ["redrive-all", "delete-all"])
 async def test_all_letters_are_changed_only_up_to_the_end_of_a_preview(
-    site_app: duly.AsyncDuly, client: httpx.AsyncClient, action: str, until: str | None
+    site_app: duly.AsyncDuly, client: httpx.AsyncClient, action: str, end: str | None
 ) -> None:
     orders = site_app.queue("orders")
     await die(orders, "no")
-    fields = (
-        {"do": action, "confirm": "orders"} if until is None else {"do": action, "confirm": "orders", "until": until}
-    )
+    fields = {"do": action, "confirm": "orders"} if end is None else {"do": action, "confirm": "orders", "end": end}
 
     response = await post(client, f"{PAGE}/change", fields)
 
@@ -283,7 +384,7 @@ async def test_each_action_needs_its_role(
     fields = {"do": action, "confirm": "orders"}
 
     preview = await post(token_client(role), f"{PAGE}/preview", fields)
-    fields["until"] = str(9**16)
+    fields["end"] = str(9**16)
     change = await post(token_client(role), f"{PAGE}/change", fields)
 
     assert (preview.status_code, change.status_code) == (200 if status == 303 else 403, status)
@@ -383,7 +484,7 @@ async def test_a_scan_stops_at_its_limit_and_continues_where_it_stopped(site_app
     queue = site_app.queue("orders")
     ids = await queue.send_many(range(10))
 
-    first = await scan(queue, "ready", lambda each: each.body % 2 == 0, most=4)
+    first = await scan(queue, "ready", lambda each: each.body % 2 == 0, budget=Budget(most=4))
     second = await scan(queue, "ready", lambda each: each.body % 2 == 0, after=first.last, wanted=2)
     rest = await scan(queue, "ready", lambda each: each.body % 2 == 0, after=second.last)
 

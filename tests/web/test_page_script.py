@@ -84,6 +84,7 @@ def crowded() -> Iterator[Dashboard]:
     failing = made.app.queue("failing", retry=duly.Retry(attempts=1))
     failing.send({"order": 1, "customer": "x" * 40}, key="customer-of-many-years")
     failing.receive(1)[0].retry(error="ConnectionError: the bank answered with status 503, and a long explanation")
+    failing.send("later", delay=600)
     made.app.schedule("a-report-with-a-long-name", "orders", {"kind": "daily"}, cron="0 3 * * *", tz="Europe/Berlin")
     beat_of_holder(made.app, "orders")
     yield made
@@ -216,19 +217,33 @@ def test_workers_lead_to_the_messages_that_they_handle(browser: Browser, crowded
     tab.close()
 
 
-def test_charts_and_attempts_are_drawn(browser: Browser, crowded: Dashboard) -> None:
+def test_tiles_lead_to_lists_and_charts_are_drawn(browser: Browser, crowded: Dashboard) -> None:
     tab = browser.new_page(base_url=crowded.url)
     [letter] = crowded.app.queue("failing").list("dead")
-    for path, name, parts in (
-        ("/", "Messages per minute", 1),
-        ("/queues/failing", "Backlog", 1),
-        (f"/queues/failing/messages/{letter.id}", "waited .*, ran ", 2),
-    ):
-        tab.goto(path)
+
+    def expect_drawn(name: str, parts: int = 1) -> None:
         drawing = tab.get_by_role("img", name=re.compile(name)).first
         expect(drawing).to_be_visible()
         boxes = [each.bounding_box() for each in drawing.locator("path").all()]
-        assert len([box for box in boxes if box and box["width"] > 1 and box["height"] > 1]) >= parts, path
+        assert len([box for box in boxes if box and box["width"] > 1 and box["height"] > 1]) >= parts, name
+
+    tab.goto("/")
+    expect_drawn("Messages per minute")
+    tab.locator(".state.dead a").click()
+    expect(tab).to_have_url(re.compile(r"/\?state=dead#queues$"))
+    rows = tab.locator("section[aria-labelledby=queues] tbody tr")
+    expect(rows).to_have_count(1)
+    rows.get_by_role("link", name="failing").click()
+    expect_drawn("Backlog")
+    spans, hours = tab.get_by_label("Length of the history"), tab.locator(".chart path.axis").first.get_attribute("d")
+    spans.get_by_role("link", name="A day").click()
+    expect(spans.locator("[aria-current=page]")).to_have_text("A day")
+    expect(tab.locator(".chart path.axis").first).not_to_have_attribute("d", hours or "")
+    expect_drawn("Messages that become due: in all 1")
+    tab.locator(".state.dead a").click()
+    tab.get_by_role("link", name=re.compile("^ConnectionError: ")).click()
+    tab.get_by_role("link", name=letter.id).click()
+    expect_drawn("waited .*, ran ", parts=2)
     tab.close()
 
 
@@ -639,6 +654,26 @@ def test_selected_dead_letters_are_redriven_after_a_preview(page: Page, dashboar
     expect(page.get_by_role("status").filter(has_text="1 dead letter was redriven")).to_be_visible()
     assert [each.id for each in queue.list("ready")] == ids[:1]
     expect(page.get_by_role("textbox", name="Error")).to_have_value("no stock for *")
+
+
+def test_dead_letters_are_filtered_by_time(page: Page, dashboard: Dashboard) -> None:
+    queue = dashboard.app.queue("hourly")
+    _die(queue, "first", "second", "third")
+    died = queue.list("dead")[1].finished_at
+    assert died is not None
+    letters = page.locator("section[aria-labelledby=letters] tbody tr")
+    page.goto("/queues/hourly/dead")
+
+    page.get_by_label("Since, UTC").fill(died.isoformat())
+    page.keyboard.press("Enter")
+    expect(letters).to_have_count(2)
+    expect(page.get_by_label("Since, UTC")).to_have_value(f"{died:%Y-%m-%d %H:%M:%S.%f}")
+    page.get_by_label("Since, UTC").fill("")
+    page.get_by_label("Until, UTC").fill("1h")
+    page.keyboard.press("Enter")
+    expect(letters).to_have_count(0)
+    page.get_by_role("link", name="Last hour").click()
+    expect(letters).to_have_count(3)
 
 
 def test_a_search_by_id_opens_the_message_and_its_texts_are_copied(page: Page, dashboard: Dashboard) -> None:

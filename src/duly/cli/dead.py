@@ -24,7 +24,9 @@ WhereReason = Annotated[
     str | None, typer.Option("--reason", metavar="TEXT", help="Only those that died for this reason.")
 ]
 WhereKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only with this key; * matches anything.")]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only those that died then or later.")]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Only those that died then or later. 2h: 2 hours ago.")
+]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only those that died before.")]
 WhereIds = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Only this one; repeatable.")]
 To = Annotated[str | None, typer.Option("--to", metavar="QUEUE", help="Redrive into another queue.")]
@@ -78,8 +80,8 @@ def _where(
         "error": error,
         "reason": reason,
         "key": key,
-        "since": values.optional_moment(since, "--since"),
-        "until": values.optional_moment(until, "--until"),
+        "since": values.optional_past(since, "--since"),
+        "until": values.optional_past(until, "--until"),
         "headers": values.headers(header),
         "ids": ids or None,
     }

@@ -94,6 +94,12 @@ def optional_moment(text: str | None, option: str) -> datetime | float | None:
     return None if text is None else moment(text, option)
 
 
+def optional_past(text: str | None, option: str) -> datetime | float | None:
+    """Parse a time, or a duration before now, like 2h, or None."""
+    ago = None if text is None else read_duration(text)
+    return optional_moment(text, option) if ago is None else time.time() - ago
+
+
 def due(delay: str | None, at: str | None) -> dict[str, Any]:
     """Parse --delay and --at, which exclude each other, into arguments of the library."""
     if delay is not None and at is not None:

@@ -58,6 +58,9 @@ class _Cursor(msgspec.Struct, array_like=True):
     key: str | None
 
 
+_FIRST_ID: Final = "\x01"
+"""Lower than all ids, in byte order."""
+
 _pack_cursor = msgspec.msgpack.Encoder().encode
 _unpack_cursor = msgspec.msgpack.Decoder(_Cursor).decode
 
@@ -78,6 +81,11 @@ def decode_cursor(after: str, state: str) -> Message | str:
     if found.state != state:
         raise UsageError(f"`after` is from a page of {found.state!r} messages, not of {state!r}: start without it")
     return _message(found)
+
+
+def position_before(state: str, score: int) -> Message:
+    """Return the position in a list, newest first, that only messages with lower scores are behind."""
+    return _message(_Cursor(state, _FIRST_ID, score, 0, None))
 
 
 def _read_cursor(text: str) -> _Cursor | None:

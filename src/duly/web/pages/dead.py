@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -19,20 +20,20 @@ from duly.message import Message
 from duly.web.access import Role, sees_payloads
 from duly.web.bounded_gather import bounded_gather
 from duly.web.changes import log_change
-from duly.web.opaque import decode_cursor, encode_cursor
+from duly.web.opaque import decode_cursor, encode_cursor, position_before
 from duly.web.pages.error_groups import grouped
 from duly.web.pages.filters import Filter
 from duly.web.pages.forms import read_form
 from duly.web.pages.places import Place, find_place
 from duly.web.pages.renderer import path_of, render
 from duly.web.problems import Refused
-from duly.web.scanning import scan
+from duly.web.scanning import Budget, Scan, scan
 from duly.web.site import denial_reason, role_of
 
 ROWS: Final = 50
 _GROUPS: Final = 50
-_MAX_COUNTED: Final = 10_000
-"""The largest number of dead letters that a preview reads."""
+_PREVIEW: Final = Budget(most=10_000, seconds=3)
+"""The dead letters that a preview reads."""
 _MAX_NAMED: Final = 20
 _MAX_FIELDS: Final = 2 * ROWS
 _MAX_BYTES: Final = 256 * 1024
@@ -49,11 +50,10 @@ async def show(request: Request) -> Response:
     filter_ = Filter.of(params, sees_payloads=sees_payloads(role_of(request)))
     where, after = filter_.where(), params.get("after") or None
     if after is None:
-        found = await scan(place.inbox, "dead", where.matches, newest=True)
+        found = await _find(place, where)
         groups = grouped(found.matches)
     else:
-        begin = decode_cursor(after, "dead")
-        found = await scan(place.inbox, "dead", where.matches, after=begin, newest=True, wanted=ROWS)
+        found = await _find(place, where, decode_cursor(after, "dead"), wanted=ROWS)
         groups = []
     letters = found.matches[:ROWS]
     last = letters[-1] if len(found.matches) > ROWS else None if found.is_complete else found.last
@@ -63,6 +63,26 @@ async def show(request: Request) -> Response:
         next=None if last is None else encode_cursor(last), has_previous=after is not None, done=_done(params),
         resent=params.get("resent", "")[:512], old=params.get("old"),
     )  # fmt: skip
+
+
+async def _find(place: Place, where: Where, after: Message | str | None = None, **limits: Any) -> Scan:
+    """Find letters, the newest first. Only letters that died within the times of the filter are read."""
+    since = -math.inf if where.since is None else _microseconds(where.since)
+    if after is None and where.until is not None:
+        after = position_before("dead", _microseconds(where.until))
+    return await scan(
+        place.inbox,
+        "dead",
+        where.matches,
+        after=after,
+        newest=True,
+        is_over=lambda each: each.cursor[0] < since,
+        **limits,
+    )
+
+
+def _microseconds(at: datetime | float) -> int:
+    return (at - _EPOCH) // timedelta(microseconds=1) if isinstance(at, datetime) else int(at * 1_000_000)
 
 
 def _done(params: Mapping[str, str]) -> tuple[str, int] | None:
@@ -81,7 +101,7 @@ class Choice:
     filter: Filter
     letters: Sequence[Message] | None
     """Positions of the selected letters. None: all that match the filter."""
-    until: int | None = None
+    end: int | None = None
     """Microseconds. Letters that died then or later are not meant: they were not in the preview."""
 
     @property
@@ -92,7 +112,10 @@ class Choice:
     def where(self) -> Where:
         """Return the filter with its end."""
         where = self.filter.where()
-        return where if self.until is None else replace(where, until=_EPOCH + timedelta(microseconds=self.until))
+        if self.end is None:
+            return where
+        end = _EPOCH + timedelta(microseconds=self.end)
+        return replace(where, until=min(end, where.until) if isinstance(where.until, datetime) else end)
 
 
 async def preview(request: Request) -> Response:
@@ -100,9 +123,9 @@ async def preview(request: Request) -> Response:
     place, choice = await find_place(request), _choice(await _fields(request))
     _check_allowed(request, choice)
     if choice.letters is None:
-        found = await scan(place.inbox, "dead", choice.where().matches, newest=True, most=_MAX_COUNTED, seconds=3)
+        found = await _find(place, choice.where(), budget=_PREVIEW)
         letters, is_complete, gone = found.matches, found.is_complete, 0
-        choice = replace(choice, until=letters[0].cursor[0] + 1 if letters else None)
+        choice = replace(choice, end=letters[0].cursor[0] + 1 if letters else None)
     else:
         letters, is_complete = await _still_dead(place, choice.letters), True
         gone = len(choice.letters) - len(letters)
@@ -124,7 +147,7 @@ async def change(request: Request) -> Response:
     place, fields = await find_place(request), await _fields(request)
     choice = _choice(fields)
     _check_allowed(request, choice)
-    if choice.letters is None and choice.until is None:
+    if choice.letters is None and choice.end is None:
         raise Refused(400, _NO_PREVIEW)
     if choice.action == "redrive":
         verb, count = "redriven", await _redrive(place, choice, at_end="at_end" in fields)
@@ -166,14 +189,14 @@ def _choice(fields: Mapping[str, Sequence[str]]) -> Choice:
         raise Refused(400, "the form names no action: use the buttons of the page")
     filter_ = Filter.of({name: values[0] for name, values in fields.items()}, sees_payloads=True)
     if scope == "all":
-        return Choice(action, filter_, None, _until(_one(fields, "until")))
+        return Choice(action, filter_, None, _end(_one(fields, "end")))
     letters = [_position(each) for each in fields.get("letter", ())]
     if not letters:
         raise UsageError("no dead letter is selected: go back and check some")
     return Choice(action, filter_, letters)
 
 
-def _until(text: str) -> int | None:
+def _end(text: str) -> int | None:
     """Read the end that a preview has set. None: the form is from the list, not from a preview."""
     if not text:
         return None
