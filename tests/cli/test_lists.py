@@ -39,7 +39,7 @@ def filled(app: duly.Duly) -> duly.Duly:
 def pages_of(read: Callable[[str | None], dict[str, Any]]) -> list[dict[str, Any]]:
     """Read all pages of a list, each with the `next` of the one before."""
     pages = [read(None)]
-    while pages[-1]["next"] is not None:
+    while pages[-1]["next"] is not None and len(pages) < 9:  # a list that repeats a page does not end
         pages.append(read(pages[-1]["next"]))
     return pages
 
