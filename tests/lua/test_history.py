@@ -1,7 +1,5 @@
 """The history of a queue: points of its counters, and sums of times."""
 
-from typing import Any
-
 import pytest
 
 from duly._core import ops
@@ -82,11 +80,8 @@ def test_a_claim_of_a_queue_that_was_never_used_writes_nothing(queue: Queue) -> 
     assert queue.wire.run("EXISTS", queue.keys.key("history"), queue.keys.key("meta")) == 0
 
 
-@pytest.mark.parametrize("more", [{"key": "k"}, {"priority": 5}])
-def test_a_plain_send_does_not_claim_to_know_a_backlog_that_it_cannot_see(
-    queue: Queue, clock: ServerClock, more: dict[str, Any]
-) -> None:
-    queue.send("a", **more)
+def test_a_plain_send_does_not_claim_to_know_a_backlog_of_several_priorities(queue: Queue, clock: ServerClock) -> None:
+    queue.send("a", priority=5)
     clock.freeze(NOW + MINUTE)
     queue.send("b")
     assert (points(queue)[-1].depth, points(queue)[-1].oldest_age) == (-1, -1)
@@ -114,6 +109,27 @@ def test_parked_messages_count_as_backlog(queue: Queue, clock: ServerClock) -> N
     clock.freeze(NOW + MINUTE)
     measure(queue)
     assert (points(queue)[-1].depth, points(queue)[-1].oldest_age) == (2, -1)
+
+
+def test_a_plain_send_knows_the_backlog_of_a_queue_with_keys(queue: Queue, clock: ServerClock) -> None:
+    queue.send("a", "b", "c", key="k")
+    queue.claim(limit=3)
+    clock.freeze(NOW + SECOND)
+    queue.send("other", key="l")
+    clock.freeze(NOW + MINUTE)
+    queue.send("d", key="k")
+    clock.freeze(NOW + 2 * MINUTE)
+    queue.send("e")
+    known = [(point.depth, point.oldest_age) for point in points(queue)]
+    assert known == [(0, -1), (3, MINUTE - SECOND), (4, 2 * MINUTE - SECOND)]
+
+
+def test_parked_messages_of_another_type_stop_no_send(queue: Queue, clock: ServerClock) -> None:
+    queue.send("a", key="k")
+    queue.wire.run("SET", queue.keys.key("parked"), "x")
+    clock.freeze(NOW + MINUTE)
+    queue.send("b", key="k")
+    assert (points(queue)[-1].depth, points(queue)[-1].oldest_age) == (1, MINUTE)
 
 
 def test_a_group_counts_unread_entries(topic: Topic, clock: ServerClock) -> None:

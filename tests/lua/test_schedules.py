@@ -9,6 +9,7 @@ import pytest
 
 from duly._core import codec, ops, schedules
 from duly._core.call import Call
+from duly._core.history import read_sample
 from duly._core.keys import QueueKeys, ScheduleKeys, queue_pattern
 from duly._core.schedules import NEVER, Choice, Plan, Row
 from duly.memory.clock import Clock
@@ -608,9 +609,13 @@ def test_the_first_run_of_a_minute_takes_a_point_before_its_effects(pair: Pair) 
     assert pair.dump().meta["point"] == str((NOW + 6 * EVERY) // (60 * SECOND) * 60 * SECOND + 60 * SECOND)
 
 
-def test_a_run_of_a_queue_with_other_messages_leaves_the_backlog_unknown(pair: Pair) -> None:
-    pair.schedule()
-    pair.call(ops.send(pair.keys, [pair.queue.outgoing("a", key="k")], pair.queue.options, "all"))
-    pair.fire(NOW + 6 * EVERY)
-    newest = max((value.split() for value in pair.dump().history.values()), key=lambda words: int(words[0]))
-    assert (newest[8], newest[9]) == (b"-1", b"-1")
+def test_a_run_knows_the_backlog_of_all_priorities_and_keys(pair: Pair) -> None:
+    for number, priority in enumerate((0, 5, 9)):
+        options = {"key": "k"} if priority == 9 else {}
+        message = pair.queue.outgoing(f"m{number}", priority=priority, **options)
+        pair.call(ops.send(pair.keys, [message], pair.queue.options, "each"))
+    pair.schedule(priority=5)
+    assert pair.fire(NOW + 60 * SECOND) == 1
+    point = read_sample(pair.dump().history["m1"])
+    assert point is not None
+    assert (point.depth, point.oldest_age) == (3, 60 * SECOND)

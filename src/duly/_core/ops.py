@@ -476,11 +476,10 @@ def schedules(keys: QueueKeys, *, cursor: str = "0", name: str = "") -> Call[sch
 def fire(keys: QueueKeys, name: str, row: bytes, choice: scheduling.Choice, messages: Sequence[Outgoing]) -> Call[bool]:
     """Send the messages of due runs. False: another consumer has sent them, or the schedule has changed."""
     last = choice.runs[-1] if choice.runs else scheduling.read_row(row).last
-    digits = _digits(messages) if messages else "0"
-    args: list[Arg] = [digits, name, scheduling.head_of(row), choice.after, last, choice.next_at]
+    args: list[Arg] = [EVERY_PRIORITY, name, scheduling.head_of(row), choice.after, last, choice.next_at]
     for message in messages:
         args += message[:3]
-    return Call(keys.script("fire"), keys, args, replies.is_one, digits)
+    return Call(keys.script("fire"), keys, args, replies.is_one)
 
 
 def register(keys: ScheduleKeys, name: str, queue: str) -> Call[scheduling.Entry | None]:

@@ -4,9 +4,9 @@ fire -- send the messages of a schedule's due runs, and store when it is due nex
 Any number of consumers may find the same runs and call this script. The first call changes the row, and the others
 find another row and do nothing. So each run is sent once.
 
-KEYS     call, msgs, expires, schedules, slots, wake, meta, history, waiting*
+KEYS     call, msgs, expires, parked, schedules, slots, wake, meta, history, waiting*
 ARGV     sequence   text
-         digits     text    the priority
+         digits     text
          name       text    of the schedule
          seen       text    head of the row as the caller read it
          after      number  runs up to this time are done
@@ -22,7 +22,8 @@ KEEPS    I1 I2 I3 I6 I9
 -- @include lib/wake.lua
 -- @include lib/store.lua
 -- @include lib/schedule.lua
--- @include lib/point_of_priority.lua
+-- @include lib/points.lua
+-- @include lib/backlog.lua
 
 local row = redis.call('HGET', SCHEDULES, name)
 local created, _, _, paused = read_head(row)
@@ -40,8 +41,7 @@ for at = messages.first, messages.last, messages.stride do
 end
 if #offsets > 0 then
   if is_point_due(meta.point, now) then
-    local knows_all = digits == meta.priorities and not meta.keyed
-    take_point_of_priority(HISTORY, keys.meta, now, meta.point, keys.waiting[tonumber(digits)], knows_all)
+    take_point(HISTORY, keys.meta, now, meta.point, backlog(keys, now))
   end
   store(keys, meta, now, ahead, offsets, {}, function(id, record)
     if has(flags_of(record), FLAG_TTL) then

@@ -5,7 +5,7 @@ Clients make ids and never use one twice, so a message is new unless the call is
 often for a single message. So it creates no function and reads nothing twice. The script send_checked stores messages
 with a ttl, a dedup value or an id chosen by the caller, messages of several priorities, and those of bounded queues.
 
-KEYS     call, msgs, wake, meta, history, waiting
+KEYS     call, msgs, parked, wake, meta, history, waiting
 ARGV     sequence   text
          digits     text    the priority
          has_keys   flag    1: some messages have a key | 0: none has
@@ -51,11 +51,16 @@ if meta[1] and tonumber(meta[1]) >= now then
   now = meta[1] + 1
 end
 
--- The first send of a minute takes a point of the history.
+-- The first send of a minute takes a point of the history. The backlog is unknown if other priorities are in use.
 local until_point = (meta[9] or 0) - now
 if until_point <= 0 or until_point > MINUTE_US then
-  -- @include lib/point_of_priority.lua
-  take_point_of_priority(HISTORY, META, now, meta[9], WAITING, digits == (meta[3] or '0') and not meta[8])
+  -- @include lib/points.lua
+  -- @include lib/backlog.lua
+  local depth, oldest_age = -1, -1
+  if digits == (meta[3] or '0') then
+    depth, oldest_age = backlog({ parked = PARKED, waiting = { WAITING } }, now)
+  end
+  take_point(HISTORY, META, now, meta[9], depth, oldest_age)
 end
 
 local records, places, n = {}, {}, 0

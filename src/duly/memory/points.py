@@ -10,7 +10,7 @@ from duly.memory.state import QueueState
 
 _SUMS: Final = (b"lateness", b"handling")
 _UNKNOWN: Final = -1, -1
-"""Depth and age of a backlog that a short script does not see."""
+"""Depth and age of a backlog that the script `send` does not see."""
 
 
 def note_minute(queue: QueueState, now: int) -> None:
@@ -20,10 +20,9 @@ def note_minute(queue: QueueState, now: int) -> None:
 
 
 def note_minute_of_send(queue: QueueState, now: int, priority: int) -> None:
-    """Do the same for the shorter script. It sees one priority only."""
+    """Do the same for the script `send`. It sees one priority only."""
     if _is_due(queue, now):
-        knows_all = queue.priorities == {priority} and not queue.is_keyed
-        take_point(queue, now, queue.backlog(now) if knows_all else _UNKNOWN)
+        take_point(queue, now, queue.backlog(now) if queue.priorities == {priority} else _UNKNOWN)
 
 
 def _is_due(queue: QueueState, now: int) -> bool:

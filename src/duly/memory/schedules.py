@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from duly._core.codec import FLAG_KEY
 from duly.memory import sends
 from duly.memory.calls import Kept
+from duly.memory.points import note_minute
 from duly.memory.state import QueueState
 
 _HEAD: Final = struct.Struct("<dddB")
@@ -92,14 +93,14 @@ def schedules(queue: QueueState, args: list[bytes]) -> list[Any]:
 
 def fire(queue: QueueState, args: list[bytes]) -> Kept:
     """Send the messages of due runs, unless another client has sent them."""
-    digits, name, seen, after, last, next_at, *messages = args
+    _, name, seen, after, last, next_at, *messages = args
     row = queue.schedules.get(name)
     head = _read_head(row)
     if row is None or head is None or head.paused or row[: _HEAD.size] != seen:
         return Kept(0)
     if messages:
-        has_keys = any(part[1] & FLAG_KEY for part in messages[1::3])
-        sends.send(queue, [digits, b"%d" % has_keys, *messages])
+        note_minute(queue, queue.tick())
+        sends.store_unchecked(queue, messages, has_keys=any(part[1] & FLAG_KEY for part in messages[1::3]))
     else:
         queue.clock = queue.tick()
     queue.schedules[name] = _Head(head.created, int(after), int(last), 0).before(_plan_of(row))

@@ -58,12 +58,17 @@ def _incoming(args: list[bytes]) -> list[_Incoming]:
 
 def send(queue: QueueState, args: list[bytes]) -> Kept:
     """Store messages that need no check of the stored ones."""
-    messages = _incoming(args[2:])
     note_minute_of_send(queue, queue.tick(), int(args[0]))
-    queue.is_keyed = queue.is_keyed or args[1] == b"1"
+    store_unchecked(queue, args[2:], has_keys=args[1] == b"1")
+    return Kept(1)
+
+
+def store_unchecked(queue: QueueState, rows: list[bytes], *, has_keys: bool) -> None:
+    """Store the messages of the rows of a call, each as a new one."""
+    messages = _incoming(rows)
+    queue.is_keyed = queue.is_keyed or has_keys
     _store(queue, queue.tick(), queue.ahead(), messages)
     queue.count("sent", len(messages))
-    return Kept(1)
 
 
 def _store(queue: QueueState, now: int, ahead: int, messages: Sequence[_Incoming]) -> None:

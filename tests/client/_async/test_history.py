@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from duly import AsyncGroup, AsyncQueue, AsyncTopic, Histogram, UsageError
+from duly import AsyncGroup, AsyncQueue, AsyncTopic, Histogram, Send, UsageError
 from tests.client._async.given import take
 from tests.client.place import Place
 
@@ -38,6 +38,21 @@ async def test_history_has_a_point_for_each_minute(queue: AsyncQueue, clock: Pla
     assert all(earlier.end == later.start for earlier, later in pairwise(history))
     assert {point.end - point.start for point in history} == {timedelta(minutes=1)}
     assert (await queue.stats()).history == ()
+
+
+async def test_history_shows_the_backlog_of_keys_while_nothing_is_received(queue: AsyncQueue, clock: Place) -> None:
+    begin_minute(clock)
+    await queue.send_many([Send(number, key="k") for number in range(3)])
+    await take(queue, 3)
+    await queue.send("other", key="l")
+    for number in range(3):
+        clock.advance(60)
+        await queue.send(number, key="l")
+
+    history = (await queue.stats(history="1h")).history
+
+    assert [point.depth for point in history] == [0, 3, 4, 5]
+    assert [point.oldest_age for point in history] == [0, *(pytest.approx(60 * n, abs=30) for n in (1, 2, 3))]
 
 
 async def test_history_shows_how_deliveries_ended(queue: AsyncQueue, clock: Place) -> None:

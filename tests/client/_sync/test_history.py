@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from duly import Group, Histogram, Queue, Topic, UsageError
+from duly import Group, Histogram, Queue, Send, Topic, UsageError
 from tests.client._sync.given import take
 from tests.client.place import Place
 
@@ -39,6 +39,21 @@ def test_history_has_a_point_for_each_minute(queue: Queue, clock: Place) -> None
     assert all(earlier.end == later.start for earlier, later in pairwise(history))
     assert {point.end - point.start for point in history} == {timedelta(minutes=1)}
     assert (queue.stats()).history == ()
+
+
+def test_history_shows_the_backlog_of_keys_while_nothing_is_received(queue: Queue, clock: Place) -> None:
+    begin_minute(clock)
+    queue.send_many([Send(number, key="k") for number in range(3)])
+    take(queue, 3)
+    queue.send("other", key="l")
+    for number in range(3):
+        clock.advance(60)
+        queue.send(number, key="l")
+
+    history = (queue.stats(history="1h")).history
+
+    assert [point.depth for point in history] == [0, 3, 4, 5]
+    assert [point.oldest_age for point in history] == [0, *(pytest.approx(60 * n, abs=30) for n in (1, 2, 3))]
 
 
 def test_history_shows_how_deliveries_ended(queue: Queue, clock: Place) -> None:
