@@ -1,5 +1,7 @@
 """The history of a queue: points of its counters, and sums of times."""
 
+from typing import Any
+
 import pytest
 
 from duly._core import ops
@@ -130,6 +132,69 @@ def test_parked_messages_of_another_type_stop_no_send(queue: Queue, clock: Serve
     clock.freeze(NOW + MINUTE)
     queue.send("b", key="k")
     assert (points(queue)[-1].depth, points(queue)[-1].oldest_age) == (1, MINUTE)
+
+
+def outage(queue: Queue, clock: ServerClock, *, minutes: int) -> None:
+    """Send one message per minute, of two priorities in turn, after the only consumer has received the first."""
+    queue.send("first", priority=5)
+    queue.claim(limit=1, lease=86400)
+    for minute in range(1, minutes + 1):
+        clock.freeze(NOW + minute * MINUTE)
+        queue.send(f"m{minute}", priority=minute % 2 * 5)
+
+
+def ages(queue: Queue) -> list[float | None]:
+    """Return the ages in whole minutes."""
+    return [age if age is None else round(age / 60, 3) for age in (each.oldest_age for each in stats(queue).history)]
+
+
+def test_ages_grow_while_only_sends_to_several_priorities_run(queue: Queue, clock: ServerClock) -> None:
+    """The oldest message was sent in minute 1. Points of sends have no age, so it follows from the present."""
+    outage(queue, clock, minutes=4)
+    assert [(point.depth, point.oldest_age) for point in points(queue)] == [(-1, -1)] * 5
+    assert ages(queue) == [None, 0, 1, 2, 3]
+    assert [point.depth for point in stats(queue).history] == [None] * 5
+
+
+def test_ages_follow_from_the_first_claim_after_an_outage(queue: Queue, clock: ServerClock) -> None:
+    outage(queue, clock, minutes=3)
+    clock.freeze(NOW + 4 * MINUTE)
+    queue.claim(limit=3)
+    assert ages(queue) == [None, 0, 1, 2, 3]
+    assert [point.depth for point in stats(queue).history] == [None] * 4 + [3]
+
+
+def test_ages_follow_from_no_point_before_which_messages_were_delivered(queue: Queue, clock: ServerClock) -> None:
+    outage(queue, clock, minutes=3)
+    queue.claim(limit=1)
+    clock.freeze(NOW + 4 * MINUTE)
+    queue.send("last", priority=5)
+    assert ages(queue) == [None] * 4 + [2]
+
+
+@pytest.mark.parametrize("settle", ["ack", "retry", "reject"])
+def test_ages_follow_from_no_point_before_which_a_message_was_settled(
+    queue: Queue, clock: ServerClock, settle: str
+) -> None:
+    """The end of a delivery may return messages to the queue that were due before."""
+    (held,) = queue.hold("a", priority=5)
+    clock.freeze(NOW + MINUTE)
+    queue.send("b")
+    calls: dict[str, Any] = {
+        "ack": ops.ack(queue.keys, queue.options, [held]),
+        "retry": ops.retry(queue.keys, [(held, 0.0, "e", "t")]),
+        "reject": ops.reject(queue.keys, queue.options, [(held, "r", "e", "t")]),
+    }
+    queue.call(calls[settle])
+    assert ages(queue) == [None, None]
+
+
+def test_nothing_was_due_before_the_oldest_message(queue: Queue, clock: ServerClock) -> None:
+    queue.send("a", priority=5, delay=150)
+    for minute in (1, 2, 3, 4):
+        clock.freeze(NOW + minute * MINUTE)
+        queue.send(f"m{minute}", delay=600)
+    assert ages(queue) == [0, 0, 0, 0.5, 1.5]
 
 
 def test_a_group_counts_unread_entries(topic: Topic, clock: ServerClock) -> None:

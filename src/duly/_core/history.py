@@ -6,7 +6,7 @@ minute of a point and the next point, and what the two differ by belongs to the 
 
 import bisect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, Self
 
@@ -88,7 +88,7 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The counters at one moment. A depth of -1 is unknown; an age of -1: nothing was due, or it is unknown."""
+    """The counters at one moment. A depth of -1 is unknown; an age of -1: nothing was due, or both are unknown."""
 
     at: int
     counted: tuple[int, ...]
@@ -102,14 +102,33 @@ class Sample:
         """The minute that the sample stands before."""
         return self.at // MINUTE_US
 
+    @property
+    def knows_age(self) -> bool:
+        """Whether it is known for how long the oldest message had been due. Of some samples, only the age is known."""
+        return self.depth >= 0 or self.oldest_age >= 0
+
     def backlog_at(self, us: int) -> tuple[int | None, float | None]:
         """Return depth and age at an earlier moment, if nothing was sent or claimed between."""
-        if self.depth < 0:
+        if not self.knows_age:
             return None, None
+        depth = None if self.depth < 0 else self.depth
         if self.oldest_age < 0:
-            return self.depth, 0.0
+            return depth, 0.0
         age = us - (self.at - self.oldest_age)
-        return (self.depth, age / 1e6) if age >= 0 else (0, 0.0)
+        if age >= 0:
+            return depth, age / 1e6
+        return None if depth is None else 0, 0.0
+
+    def with_age_from(self, later: Self) -> Self:
+        """Infer an unknown age from a later sample, if nothing but sends was counted between.
+
+        The oldest message that was due then had been due before. The depth remains unknown, because nothing shows how
+        many of the messages became due between.
+        """
+        if self.knows_age or not later.knows_age or self.counted[1:] != later.counted[1:]:
+            return self
+        due_since = later.at - max(later.oldest_age, 0)
+        return replace(self, oldest_age=max(self.at - due_since, 0))
 
 
 def read_sample(text: bytes) -> Sample | None:
@@ -134,10 +153,16 @@ def sums_of(fields: Mapping[bytes, bytes], name: str) -> Sums:
 
 
 def samples(fields: Mapping[bytes, bytes], now: Sample) -> list[Sample]:
-    """Read the points of a ring from the reply to stats, the oldest first. `now` is the last."""
+    """Read the points of a ring from the reply to stats, the oldest first. `now` is the last.
+
+    Points that do not know the age of their backlog get it from later ones, if possible.
+    """
     points = (read_sample(value) for name, value in fields.items() if _is_place(name))
     earlier = {sample.minute: sample for sample in points if sample is not None and sample.at <= now.at}
-    return [*(earlier[minute] for minute in sorted(earlier)), now]
+    found = [now]
+    for minute in sorted(earlier, reverse=True):
+        found.append(earlier[minute].with_age_from(found[-1]))
+    return found[::-1]
 
 
 def _is_place(name: bytes) -> bool:

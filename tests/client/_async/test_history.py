@@ -55,6 +55,19 @@ async def test_history_shows_the_backlog_of_keys_while_nothing_is_received(queue
     assert [point.oldest_age for point in history] == [0, *(pytest.approx(60 * n, abs=30) for n in (1, 2, 3))]
 
 
+async def test_history_shows_the_age_of_priorities_while_nothing_is_received(queue: AsyncQueue, clock: Place) -> None:
+    begin_minute(clock)
+    await queue.send("first", priority=5)
+    for number in range(3):
+        clock.advance(60)
+        await queue.send(number)
+
+    history = (await queue.stats(history="1h")).history
+
+    assert [point.depth for point in history] == [None] * 4
+    assert [point.oldest_age for point in history] == [0, *(pytest.approx(60 * n, abs=30) for n in (1, 2, 3))]
+
+
 async def test_history_shows_how_deliveries_ended(queue: AsyncQueue, clock: Place) -> None:
     await queue.send_many(["retried", "dead", "crashed"])
     first, second, _ = await take(queue, 3)
