@@ -307,7 +307,7 @@ FAULTS: Final = (
     Fault(
         "without its pillar",
         "One message too few would be counted, and a key could be lost when another one is passed on.",
-        "The pillar is put back.",
+        "Its placeholder entry is restored.",
     ),
     Fault(
         "a pillar and nothing else",
