@@ -112,4 +112,4 @@ Version = Annotated[
 
 
 def root(version: Version = False) -> None:
-    """Reliable and delayed messages on Redis and Valkey."""
+    """Reliable background jobs and delayed messages, on Redis or Valkey."""

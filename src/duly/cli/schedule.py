@@ -22,7 +22,7 @@ from duly.cli.stop_signals import StopSignals
 from duly.errors import ServerError, Unavailable, UsageError
 from duly.message import Schedule
 
-app: typer.Typer = typer.Typer(no_args_is_help=True, help="Schedules: messages sent at given times.")
+app: typer.Typer = typer.Typer(no_args_is_help=True, help="Add, list and remove schedules (cron, intervals).")
 
 Name = Annotated[
     str,

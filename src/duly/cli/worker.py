@@ -78,8 +78,8 @@ Queues = Annotated[
     typer.Option(
         "--queues",
         metavar="NAMES",
-        help="Serve only these, like a,b; a:3,b:1 polls a three times as often as b. events/archive is a group of the "
-        "topic events, and events all its groups. Default: all with handlers.",
+        help="Serve only these, like a,b. a:3,b:1 takes three messages of a for one of b while both have some. "
+        "events/archive is a group of the topic events, and events all its groups. Default: all with handlers.",
     ),
 ]
 Grace = Annotated[
