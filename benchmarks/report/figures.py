@@ -111,6 +111,8 @@ FIGURES: Final[Mapping[str, Write]] = {
     "send_many": _rate("engine", "send_many"),
     "receive": _rate("engine", "receive + ack_many, batches of 100"),
     "send": _beside_rate("engine", "single send, of a bare EVALSHA", "send/s"),
+    "send.cpu": _value("field", "server CPU of a send", ".0f", "duly"),
+    "send.cpu.taskiq": _value("field", "server CPU of a send", ".0f", "taskiq"),
     "send.of_bare": _value("engine", "single send, of a bare EVALSHA", ".2f"),
     "send.concurrent": _rate("engine", "100 concurrent awaits of send"),
     "memory": _value("engine", "memory of a waiting message of 100 bytes", ".0f"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.report.figures import FIGURES
-from benchmarks.report.plots import PLOTS
+from benchmarks.report.plots import CHINESE, PLOTS
 from benchmarks.report.results import NotMeasured, Results
 from benchmarks.report.tables import NOT_YET, TABLES
 
@@ -59,9 +59,15 @@ def _text(results: Results, page: Path, name: str) -> str:
         return FIGURES[name](results)
     if name in TABLES:
         return f"\n\n{TABLES[name](results)}\n\n"
-    if name.removeprefix("plot.") in PLOTS:
-        description, draw = PLOTS[name.removeprefix("plot.")]
+    plot = name.removeprefix("plot.")
+    if plot in PLOTS:
+        description, draw = PLOTS[plot]
         draw(results)  # it has results
         images = os.path.relpath(IMAGES, page.parent)
-        return f"\n\n![{description}]({images}/{name.removeprefix('plot.')}.svg)\n\n"
+        text = CHINESE[plot] if _is_chinese(page) else description
+        return f"\n\n![{text}]({images}/{plot}.svg)\n\n"
     raise UnknownFigure(f"{page.relative_to(ROOT)} marks {name}, which benchmarks/report does not know")
+
+
+def _is_chinese(page: Path) -> bool:
+    return "zh" in page.relative_to(ROOT).parts or page.stem.endswith("zh-CN")

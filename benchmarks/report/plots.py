@@ -204,3 +204,15 @@ PLOTS: Final[Mapping[str, tuple[str, Callable[[Results], str]]]] = {
     ),
 }
 """By the name of the file: the text for those who cannot see it, and how it is drawn."""
+
+CHINESE: Final[Mapping[str, str]] = {
+    "speed-drain": "一个 worker 进程每秒处理的消息数，以及另外三个队列",
+    "speed-idle": "从发送到空闲 worker 的处理函数开始的毫秒数，以及另外两个队列",
+    "field-drain": "一个 worker 进程每秒处理的消息数，全部队列",
+    "field-latency": "从发送到空闲 worker 的处理函数开始的毫秒数，p50，全部队列",
+    "field-latency-p99": "从发送到空闲 worker 的处理函数开始的毫秒数，p99，全部队列",
+    "field-late": "延迟消息迟到的毫秒数，p50，全部队列",
+    "scale-growth": "不同数量的等待消息下，领取 100 条占用的服务器 CPU",
+    "scale-processes": "不同数量的 worker 进程每秒处理的消息数",
+}
+"""The texts on Chinese pages."""

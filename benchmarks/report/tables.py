@@ -16,16 +16,25 @@ LABELS: Final = {"": "", "one sample": " ¹", "noisy": " ~"}
 
 def missed(results: Results) -> str:
     """List the targets that were not met."""
-    rows = [
-        (each.question, f"{_exact(each.value)} {each.unit}", f"{_exact(each.bar or 0)} {each.unit}")
-        for each in results.missed()
-    ]
+    rows = [(described(each.question), _exact(each.value, each.unit), _target(each)) for each in results.missed()]
     return _table(("", "measured", "target"), rows) if rows else "These runs met all of them."
 
 
-def _exact(value: float) -> str:
+def described(question: str) -> str:
+    """Write the question of a target so that it is clear without the benchmark."""
+    name, _, rival = question.partition(": Duly, of the best peer on Valkey (")
+    text = _QUESTIONS.get(name, name)
+    return f"{text}, relative to {rival.removesuffix(')')}, the best peer on Valkey" if rival else text
+
+
+def _exact(value: float, unit: str) -> str:
     """Write a figure that is compared with its target."""
-    return short(value) if value >= 1_000 else f"{value:.3g}"
+    number = short(value) if value >= 1_000 else f"{value:.3g}"
+    return number if unit in ("x", "ratio") else f"{number} {unit}"
+
+
+def _target(figure: Figure) -> str:
+    return f"at {'least' if figure.higher_is_better else 'most'} {_exact(figure.bar or 0, figure.unit)}"
 
 
 def guarantees(results: Results) -> str:
@@ -93,8 +102,8 @@ def celery(results: Results) -> str:
     return _table(("", *parties), rows)
 
 
-def scale(words: str, step: str, *beside: str) -> Write:
-    """Draw a table with a row for each step of a growth. The question has these words."""
+def scale(words: str, step: str, *beside: str, heads: Sequence[str] = ()) -> Write:
+    """Draw a table with a row for each step of a growth. The question has these words, the columns these headings."""
 
     def write(results: Results) -> str:
         figures = [each for each in results.of("scale") if words in each.question and step in each.beside]
@@ -108,7 +117,7 @@ def scale(words: str, step: str, *beside: str) -> Write:
             )
             for each in figures
         ]
-        return _table((step, figures[0].unit, *beside), rows)
+        return _table(heads or (step, figures[0].unit, *beside), rows)
 
     return write
 
@@ -167,6 +176,39 @@ _NETWORK: Final = (
 _COMPARED: Final = (_RATES, _COSTS, _LATENCY, _DELAYS, _BODIES, _NETWORK)
 """The columns that compare speed and cost."""
 
+_QUESTIONS: Final = {
+    "server CPU for a message's life, batches of 100": "server CPU of a message from send to ack, in batches of 100",
+    "server CPU with a key / without, 1,000 keys in turn": (
+        "server CPU of a message with `key=`, 1,000 keys in turn, relative to one without"
+    ),
+    "server CPU with a key / without, 1,000 keys at random": (
+        "server CPU of a message with `key=`, 1,000 keys at random, relative to one without"
+    ),
+    "single send, of a bare EVALSHA": "a single `send`, relative to a bare EVALSHA",
+    "100 concurrent awaits of send": "100 concurrent `await queue.send()`",
+    "memory of a waiting message of 100 bytes": "memory of a waiting message with a body of 100 bytes",
+    "claim with 1,000,000 waiting, of one with 1,000": "a claim with 1,000,000 waiting, relative to one with 1,000",
+    "server CPU, three groups / three queues, kept for 7 days": (
+        "server CPU of three groups of a topic whose entries are kept for 7 days, relative to three queues"
+    ),
+    "server CPU, three groups / three queues, freed when acked": (
+        "server CPU of three groups of a topic whose entries are deleted after the last ack, relative to three queues"
+    ),
+    "claim + ack with 1,000,000 entries, of one with 10,000": (
+        "claim and ack with 1,000,000 entries in a topic, relative to 10,000"
+    ),
+    "latency, idle, p50": "time from `send` to the handler of an idle worker, p50",
+    "latency, idle, p99": "time from `send` to the handler of an idle worker, p99",
+    "delayed over 5 s, late, p50": "lateness of 200 messages over 5 s, p50",
+    "delayed over 5 s, late, p99": "lateness of 200 messages over 5 s, p99",
+    "delayed, 10 queues, late, p50": "lateness of 400 messages in ten queues, p50",
+    "delayed, 10 queues, late, p99": "lateness of 400 messages in ten queues, p99",
+    "drain: wall time of a message, of the larger CPU time": (
+        "wall time of a message in a drain, relative to the larger CPU time of worker and server"
+    ),
+}
+"""Questions of targets whose names are too short to be clear on a page."""
+
 TABLES: Final[Mapping[str, Write]] = {
     "table.missed": missed,
     "table.guarantees": guarantees,
@@ -187,8 +229,19 @@ TABLES: Final[Mapping[str, Write]] = {
     "table.bodies": field(*_BODIES),
     "table.network": field(*_NETWORK),
     "table.celery": celery,
-    "table.growth": scale("claim and release", "waiting", "bytes a message"),
-    "table.queues.idle": scale("queues, idle", "queues", "server's, %"),
-    "table.queues.latency": scale("messages/s over them", "queues", "p50 ms", "most ms"),
-    "table.processes": scale("drain", "processes", "cores"),
+    "table.growth": scale(
+        "claim and release",
+        "waiting",
+        "bytes a message",
+        heads=("messages waiting", "server CPU of a claim and a release of 100, us", "server memory, bytes/message"),
+    ),
+    "table.queues.idle": scale(
+        "queues, idle", "queues", "server's, %", heads=("queues", "worker CPU, % of a core", "server CPU, % of a core")
+    ),
+    "table.queues.latency": scale(
+        "messages/s over them", "queues", "p50 ms", "most ms", heads=("queues", "p99, ms", "p50, ms", "longest, ms")
+    ),
+    "table.processes": scale(
+        "drain", "processes", "cores", heads=("worker processes", "messages/s", "cores of the machine")
+    ),
 }

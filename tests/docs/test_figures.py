@@ -12,9 +12,9 @@ import pytest
 from benchmarks.kept import RESULTS as KEPT
 from benchmarks.report.figures import DRAIN, FIGURES, KILL, Write
 from benchmarks.report.pages import MARK, ROOT, pages, stale, written
-from benchmarks.report.plots import PLOTS, Bar, bars
+from benchmarks.report.plots import CHINESE, PLOTS, Bar, bars
 from benchmarks.report.results import NotMeasured, Results
-from benchmarks.report.tables import TABLES
+from benchmarks.report.tables import TABLES, described
 
 PAST: Final = ("CHANGELOG.md", "docs/decisions")
 """Pages with figures of the past."""
@@ -140,7 +140,35 @@ def test_columns_in_which_another_queue_is_better_are_listed(tmp_path: Path) -> 
 
 
 def test_growth_has_a_row_for_each_step(all_suites: Results) -> None:
-    assert "| 10,000,000 | 340 ¹ | 280 |" in TABLES["table.growth"](all_suites)
+    heads, _, *rows = TABLES["table.growth"](all_suites).splitlines()
+
+    assert "| 10,000,000 | 340 ¹ | 280 |" in rows
+    assert "server CPU of a claim and a release of 100, us" in heads
+
+
+def test_missed_targets_are_described_in_words() -> None:
+    results = Results()
+    found = {
+        each.question for suite in ("engine", "topic", "field") for each in results.of(suite) if each.bar is not None
+    }
+
+    assert len(found) > 20
+    assert [question for question in found if re.search(r" / |, of |: Duly", described(question))] == []
+    assert described("latency, idle, p50: Duly, of the best peer on Valkey (taskiq)") == (
+        "time from `send` to the handler of an idle worker, p50, relative to taskiq, the best peer on Valkey"
+    )
+    for row in TABLES["table.missed"](results).splitlines()[2:]:
+        assert re.search(r"\| [\d.,]+[^|]* \| at (?:most|least) [\d.,]+[^|]* \|$", row)
+        assert not re.search(r"\d (?:ratio|x) \|", row)
+
+
+def test_plots_have_a_text_in_each_language(all_suites: Results) -> None:
+    files = {str(path.relative_to(ROOT)): text for path, text in written(all_suites)}
+
+    assert set(CHINESE) == set(PLOTS)
+    for name in ("scale-growth", "field-drain"):
+        assert f"![{PLOTS[name][0]}](images/{name}.svg)" in files["docs/speed.md"]
+        assert f"![{CHINESE[name]}](../images/{name}.svg)" in files["docs/zh/speed.md"]
 
 
 def test_a_page_gets_tables_and_plots_when_their_suite_is_kept(all_suites: Results) -> None:
