@@ -29,11 +29,11 @@ SHARED: Final = {"--url", "--namespace", "--json"}
 OPTION = re.compile(r"`(--[a-z][a-z-]*)")
 COMMAND_LINE = re.compile(r"^(?:\$ )?duly (.*)$|`duly ([^`]*)`", re.MULTILINE)
 SH_BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SHOP_BLOCK = re.compile(r"^```python\n(# shop\.py.*?)^```$", re.MULTILINE | re.DOTALL)
+MODULE_BLOCK = re.compile(r"^```python\n(# (\w+\.py).*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 PRINTED: Final = {
-    "--delay 2s": ("mail to ann", "mail to bob"),
+    "python signup.py": ("mail to ann", "mail to bob"),
     "dead redrive mails": ("mail to cleo",),
     "schedule add": ("mail to boss",),
     "topic publish": ("booked tea", "counted tea"),
@@ -139,8 +139,10 @@ ACTIVATION: Final = ". .venv/bin/activate\n"
 
 
 def given_shop(folder: Path) -> dict[str, str]:
-    """Write the module of the tutorial, and return the environment of a reader who follows it."""
-    folder.joinpath("shop.py").write_text("\n".join(SHOP_BLOCK.findall(TUTORIAL.read_text())))
+    """Write the modules of the tutorial, and return the environment of a reader who follows it."""
+    for code, name in MODULE_BLOCK.findall(TUTORIAL.read_text()):
+        with folder.joinpath(name).open("a") as module:
+            module.write(code + "\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DULY_")}
     path = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
     return {**environment, "PATH": path, "PYTHONPATH": str(folder)}
