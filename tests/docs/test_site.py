@@ -88,12 +88,12 @@ def test_every_public_name_is_on_a_reference_page(site: Path) -> None:
     assert [name for name in names if f'id="{name}"' not in shown] == []
 
 
-@pytest.mark.parametrize("kind", [duly.Duly, duly.Queue, duly.Delivery, duly.Topic, duly.Group])
+@pytest.mark.parametrize("kind", [duly.Duly, duly.Queue, duly.Delivery, duly.Topic, duly.Group, duly.Task, duly.Worker])
 def test_every_public_member_is_on_a_reference_page(site: Path, kind: type) -> None:
     shown = "".join(page.read_text() for page in (site / "reference").glob("*.html"))
     names = [name for name in dir(kind) if not name.startswith("_")]
 
-    assert len(names) > 15
+    assert len(names) >= 3
     assert [name for name in names if f'id="duly.{kind.__name__}.{name}"' not in shown] == []
 
 
@@ -111,6 +111,9 @@ def test_every_public_member_is_on_a_reference_page(site: Path, kind: type) -> N
         duly.Delivery.retry,
         duly.Delivery.commit,
         duly.Topic.publish,
+        duly.Task.send,
+        duly.Task.later,
+        duly.Task.using,
     ],
     ids=lambda method: method.__qualname__,
 )
@@ -140,6 +143,40 @@ def test_a_private_member_is_found() -> None:
     html = '<h3 id="duly.Queue.send"></h3><h3 id="duly.Queue._claim"></h3><h3 id="duly.Queue.__repr__"></h3>'
 
     assert private_members(html) == ["duly.Queue._claim", "duly.Queue.__repr__"]
+
+
+def signatures(html: str) -> list[str]:
+    """Return the signatures of a reference page as text."""
+    blocks = re.findall(r'<div class="[^"]*doc-signature[^"]*">(.*?)</div>', html, re.DOTALL)
+    return [unescape(re.sub(r"<[^>]+>", "", block)).strip() for block in blocks]
+
+
+def has_internal_part(signature: str) -> bool:
+    """Whether a signature has a private name, or a parameter that only raises an error."""
+    return re.search(r"(?<![\w.])_\w|\b(?:misplaced|unknown)\b|\bNever\b", signature) is not None
+
+
+def test_signatures_of_the_reference_have_no_internal_parts(site: Path) -> None:
+    found = [each for page in (site / "reference").glob("*.html") for each in signatures(page.read_text())]
+
+    assert len(found) > 200
+    assert [each for each in found if has_internal_part(each)] == []
+    assert any("on_busy: OnBusy = Defer(2)" in each for each in found), "the value of a private constant"
+
+
+@pytest.mark.parametrize(
+    ("signature", "is_internal"),
+    [
+        ("send(body: T, *, delay: Seconds | None = None) -> MessageId", False),
+        ("group(name: str, **unknown: Never) -> Group", True),
+        ("schedule(name: str, body: T = _NOT_GIVEN) -> bool", True),
+        ("redrive(dead_since: float, rate_: int) -> int", False),
+    ],
+)
+def test_an_internal_part_of_a_signature_is_found(signature: str, is_internal: bool) -> None:
+    html = f'<div class="language-python doc-signature highlight"><pre>{signature}</pre></div>'
+
+    assert [has_internal_part(each) for each in signatures(html)] == [is_internal]
 
 
 def test_every_public_name_is_in_the_table_of_the_reference() -> None:

@@ -82,11 +82,36 @@ class AsyncTask(Generic[P, R]):
         return returned
 
     async def send(self, *args: P.args, **kwargs: P.kwargs) -> MessageId:
-        """Send a message so that a worker calls the function, and return its id. Raises the same as `queue.send`."""
+        """Send a message so that a worker calls the function, and return its id.
+
+        Args:
+            *args: The arguments of the function, without a delivery parameter.
+            **kwargs: Its keyword arguments.
+
+        Example:
+            ```python
+            id = await welcome.send(42, lang="zh")
+            ```
+
+        The arguments are checked first: UsageError if they do not fit. Raises the same as `queue.send`.
+        """
         return await self._send(args, kwargs, self._options)
 
     async def later(self, delay: Seconds, /, *args: P.args, **kwargs: P.kwargs) -> MessageId:
-        """Send a message that is due in `delay` seconds, and return its id. Raises the same as `queue.send`."""
+        """Send a message that is due later, and return its id.
+
+        Args:
+            delay: Seconds until the message is due, or a timedelta.
+            *args: The arguments of the function, as in `send`.
+            **kwargs: Its keyword arguments.
+
+        Example:
+            ```python
+            id = await welcome.later(3600, 42, lang="zh")
+            ```
+
+        Raises the same as `send`.
+        """
         return await self._send(args, kwargs, {**self._options, "delay": delay, "at": None})
 
     async def at(self, when: datetime | float, /, *args: P.args, **kwargs: P.kwargs) -> MessageId:
@@ -114,7 +139,19 @@ class AsyncTask(Generic[P, R]):
         return self._definition.body(args, kwargs)
 
     def using(self, **options: Unpack[SendOptions]) -> "AsyncTask[P, R]":
-        """Return the task with options of `queue.send` for its sends: `welcome.using(key="user-42").send(42)`."""
+        """Return the task with options for its sends.
+
+        Args:
+            **options: Options of `queue.send`: `delay`, `at`, `key`, `priority`, `dedup`, `dedup_for`, `replace`,
+                `ttl`, `headers`, `retry`, `id`, `repeat`, `spread`, `durable`.
+
+        Example:
+            ```python
+            id = await welcome.using(key="user-42", priority=5).send(42)
+            ```
+
+        The task that you call it on does not change.
+        """
         known = list(SendOptions.__annotations__)
         unknown = [name for name in options if name not in known]
         refuse(f"task {self.name!r}", "a send", unknown, known, INSTEAD_OF_USING)

@@ -81,11 +81,36 @@ class Task(Generic[P, R]):
         return returned
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> MessageId:
-        """Send a message so that a worker calls the function, and return its id. Raises the same as `queue.send`."""
+        """Send a message so that a worker calls the function, and return its id.
+
+        Args:
+            *args: The arguments of the function, without a delivery parameter.
+            **kwargs: Its keyword arguments.
+
+        Example:
+            ```python
+            id = welcome.send(42, lang="zh")
+            ```
+
+        The arguments are checked first: UsageError if they do not fit. Raises the same as `queue.send`.
+        """
         return self._send(args, kwargs, self._options)
 
     def later(self, delay: Seconds, /, *args: P.args, **kwargs: P.kwargs) -> MessageId:
-        """Send a message that is due in `delay` seconds, and return its id. Raises the same as `queue.send`."""
+        """Send a message that is due later, and return its id.
+
+        Args:
+            delay: Seconds until the message is due, or a timedelta.
+            *args: The arguments of the function, as in `send`.
+            **kwargs: Its keyword arguments.
+
+        Example:
+            ```python
+            id = welcome.later(3600, 42, lang="zh")
+            ```
+
+        Raises the same as `send`.
+        """
         return self._send(args, kwargs, {**self._options, "delay": delay, "at": None})
 
     def at(self, when: datetime | float, /, *args: P.args, **kwargs: P.kwargs) -> MessageId:
@@ -113,7 +138,19 @@ class Task(Generic[P, R]):
         return self._definition.body(args, kwargs)
 
     def using(self, **options: Unpack[SendOptions]) -> "Task[P, R]":
-        """Return the task with options of `queue.send` for its sends: `welcome.using(key="user-42").send(42)`."""
+        """Return the task with options for its sends.
+
+        Args:
+            **options: Options of `queue.send`: `delay`, `at`, `key`, `priority`, `dedup`, `dedup_for`, `replace`,
+                `ttl`, `headers`, `retry`, `id`, `repeat`, `spread`, `durable`.
+
+        Example:
+            ```python
+            id = welcome.using(key="user-42", priority=5).send(42)
+            ```
+
+        The task that you call it on does not change.
+        """
         known = list(SendOptions.__annotations__)
         unknown = [name for name in options if name not in known]
         refuse(f"task {self.name!r}", "a send", unknown, known, INSTEAD_OF_USING)
