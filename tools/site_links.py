@@ -22,6 +22,8 @@ PROJECT_PAGES: Final = {
 """Files outside docs/, and the page of the site that each one becomes."""
 EXCLUDED: Final = ("mission.md", "conformance.md")
 """Pages of docs/ that are not in the site: mkdocs.yml."""
+LOGO: Final = ("src/duly/web/static/icon.svg", "images/icon.svg")
+"""The logo of the dashboard, and where the site has it."""
 LANGUAGES: Final = {".py": "python", ".mjs": "js"}
 
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
@@ -44,6 +46,8 @@ def on_files(files: Any, config: Any, **_: Any) -> Any:
 
     for path, page in outer_pages().items():
         files.append(File.generated(config, page, content=page_text(path)))
+    logo, place = LOGO
+    files.append(File.generated(config, place, abs_src_path=str(ROOT / logo)))
     return files
 
 

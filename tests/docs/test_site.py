@@ -15,7 +15,7 @@ import pytest
 
 import duly
 import duly.testing
-from tools.site_links import EXCLUDED, outer_pages, with_reachable_links
+from tools.site_links import EXCLUDED, LOGO, outer_pages, with_reachable_links
 from tools.site_look import described, search_options, without_anchor_list
 
 ROOT = Path(__file__).parents[2]
@@ -325,6 +325,17 @@ def test_the_labels_of_a_chinese_page_are_chinese(site: Path) -> None:
     labels |= set(shown.values())
     assert {"搜索", "复制", "# 个匹配的页面"} <= labels
     assert [label for label in sorted(labels) if not re.search("[\u4e00-\u9fff]", label)] == ["Duly"]
+
+
+@pytest.mark.parametrize(
+    ("page", "address"), [("index.html", "images/icon.svg"), ("zh/guide.html", "../images/icon.svg")]
+)
+def test_the_site_has_the_logo_of_the_dashboard(site: Path, page: str, address: str) -> None:
+    text = (site / page).read_text()
+
+    assert f'<img src="{address}" alt="logo">' in text
+    assert f'<link rel="icon" href="{address}">' in text
+    assert (site / LOGO[1]).read_bytes() == (ROOT / LOGO[0]).read_bytes()
 
 
 def test_the_home_shows_the_product_and_how_to_install_it(site: Path) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Final
+from typing import Final, Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -15,7 +15,9 @@ from tests.docs.test_site import site
 
 __all__ = ["site"]
 CHROMIUM: Final = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-WINDOWS: Final = ((1300, "light"), (400, "dark"))
+Scheme = Literal["light", "dark"]
+WINDOWS: Final[tuple[tuple[int, Scheme], ...]] = ((1300, "light"), (400, "dark"))
+OTHER: Final[dict[Scheme, Scheme]] = {"light": "dark", "dark": "light"}
 PATIENCE: Final = 60_000
 
 PROBLEMS: Final = """() => {
@@ -40,13 +42,17 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.mark.parametrize(("width", "scheme"), WINDOWS)
-def test_no_page_is_wider_than_its_window(site: Path, browser: Browser, width: int, scheme: str) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
+def test_no_page_is_wider_than_its_window(site: Path, browser: Browser, width: int, scheme: Scheme) -> None:
+    """Each page is loaded once in each width, and then changes to the other scheme: that is cheaper than a load."""
+    page = browser.new_page(viewport={"width": width, "height": 800})
     found = {}
     for file in sorted(site.rglob("*.html")):
+        page.emulate_media(color_scheme=scheme)
         page.goto(file.as_uri(), timeout=PATIENCE)
-        if problems := page.evaluate(PROBLEMS):
-            found[file.relative_to(site).as_posix()] = problems
+        for now in (scheme, OTHER[scheme]):
+            page.emulate_media(color_scheme=now)
+            if problems := page.evaluate(PROBLEMS):
+                found[file.relative_to(site).as_posix(), now] = problems
     page.close()
 
     assert found == {}
@@ -104,9 +110,25 @@ def test_the_search_leads_to_a_page_for_users(served: str, browser: Browser, wor
     assert first in pages
 
 
-def found_first(page: Page, words: str) -> str:
-    page.get_by_placeholder("Search").click()
-    page.get_by_placeholder("Search").fill(words)
+@pytest.mark.parametrize(
+    ("words", "pages"),
+    [
+        ("死信", {"zh/dead-letters.html", "zh/tutorial.html"}),
+        ("定时计划", {"zh/schedules.html", "zh/tutorial.html"}),
+    ],
+)
+def test_the_search_finds_chinese_words(served: str, browser: Browser, words: str, pages: set[str]) -> None:
+    page = browser.new_page(viewport={"width": 1300, "height": 800})
+    page.goto(f"{served}/zh/index.html", timeout=PATIENCE)
+    first = found_first(page, words, placeholder="搜索")
+    page.close()
+
+    assert f"zh/{first}" in pages
+
+
+def found_first(page: Page, words: str, placeholder: str = "Search") -> str:
+    page.get_by_placeholder(placeholder).click()
+    page.get_by_placeholder(placeholder).fill(words)
     results = page.locator(".md-search-result__link")
     expect(results.first).to_be_visible(timeout=PATIENCE)
     address = results.first.get_attribute("href") or ""
