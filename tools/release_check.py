@@ -78,12 +78,20 @@ def main() -> None:
 
 
 def changelog_problems(version: str, changelog: str) -> Iterator[str]:
-    """Find a version without a section, or with an empty one."""
-    section = re.search(rf"^## {re.escape(version)}\b[^\n]*\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    """Find a version without a section, or with an empty one, and entries that belong to no version."""
+    section = changelog_section(version, changelog)
     if section is None:
         yield f"CHANGELOG.md has no section {version}"
-    elif not section[1].strip():
+    elif not section:
         yield f"the section {version} of CHANGELOG.md is empty"
+    if changelog_section("Unreleased", changelog):
+        yield f"CHANGELOG.md has entries under Unreleased: move them to the section {version}"
+
+
+def changelog_section(title: str, changelog: str) -> str | None:
+    """Return the text of a section. None: there is no such section."""
+    found = re.search(rf"^## {re.escape(title)}\b[^\n]*\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    return found and found[1].strip()
 
 
 def link_problems(root: Path, pages: Sequence[str]) -> Iterator[str]:

@@ -43,6 +43,8 @@ def test_a_broken_link_and_a_missing_page_are_found(tmp_path: Path) -> None:
         pytest.param("# A\n\n## 0.9.0 (today)\n\n- new\n\n## 0.8.0\n", 0, id="with a date"),
         pytest.param("# A\n\n## 0.9.0\n\n## 0.8.0\n\n- old\n", 1, id="empty"),
         pytest.param("# A\n\n## 0.9.01\n\n- new\n", 1, id="another version"),
+        pytest.param("# A\n\n## Unreleased\n\n## 0.9.0\n\n- new\n", 0, id="nothing unreleased"),
+        pytest.param("# A\n\n## Unreleased\n\n### Fixed\n\n- newer\n\n## 0.9.0\n\n- new\n", 1, id="unreleased entries"),
     ],
 )
 def test_a_version_needs_a_section_of_the_changelog(text: str, found: int) -> None:
