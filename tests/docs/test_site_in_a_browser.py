@@ -41,31 +41,6 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
-@pytest.mark.parametrize(("width", "scheme"), WINDOWS)
-def test_no_page_is_wider_than_its_window(site: Path, browser: Browser, width: int, scheme: Scheme) -> None:
-    """Each page is loaded once in each width, and then changes to the other scheme: that is cheaper than a load."""
-    page = browser.new_page(viewport={"width": width, "height": 800})
-    found = {}
-    for file in sorted(site.rglob("*.html")):
-        page.emulate_media(color_scheme=scheme)
-        page.goto(file.as_uri(), timeout=PATIENCE)
-        for now in (scheme, OTHER[scheme]):
-            page.emulate_media(color_scheme=now)
-            if problems := page.evaluate(PROBLEMS):
-                found[file.relative_to(site).as_posix(), now] = problems
-    page.close()
-
-    assert found == {}
-
-
-def test_a_page_that_is_too_wide_is_found(browser: Browser) -> None:
-    page = browser.new_page(viewport={"width": 400, "height": 800})
-    page.set_content('<div style="width: 500px">x</div><img src="file:///nothing.png">')
-
-    assert page.evaluate(PROBLEMS)[0] == "108 pixels too wide"
-    assert len(page.evaluate(PROBLEMS)) == 2
-
-
 @pytest.fixture(scope="module")
 def served(site: Path) -> Iterator[str]:
     handler = partial(Quiet, directory=str(site))
@@ -79,10 +54,41 @@ def served(site: Path) -> Iterator[str]:
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves files without a log."""
+    """Serves files without a log, and below `/duly` as well: 404.html has absolute addresses."""
+
+    def translate_path(self, path: str) -> str:
+        return super().translate_path(path.removeprefix("/duly"))
 
     def log_message(self, *_: object) -> None:
         pass
+
+
+@pytest.mark.parametrize(("width", "scheme"), WINDOWS)
+def test_no_page_is_wider_than_its_window(
+    site: Path, served: str, browser: Browser, width: int, scheme: Scheme
+) -> None:
+    """Each page is loaded once in each width, and then changes to the other scheme: that is cheaper than a load."""
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    found = {}
+    for file in sorted(site.rglob("*.html")):
+        name = file.relative_to(site).as_posix()
+        page.emulate_media(color_scheme=scheme)
+        page.goto(f"{served}/duly/{name}" if name == "404.html" else file.as_uri(), timeout=PATIENCE)
+        for now in (scheme, OTHER[scheme]):
+            page.emulate_media(color_scheme=now)
+            if problems := page.evaluate(PROBLEMS):
+                found[name, now] = problems
+    page.close()
+
+    assert found == {}
+
+
+def test_a_page_that_is_too_wide_is_found(browser: Browser) -> None:
+    page = browser.new_page(viewport={"width": 400, "height": 800})
+    page.set_content('<div style="width: 500px">x</div><img src="file:///nothing.png">')
+
+    assert page.evaluate(PROBLEMS)[0] == "108 pixels too wide"
+    assert len(page.evaluate(PROBLEMS)) == 2
 
 
 @pytest.mark.parametrize(
