@@ -134,8 +134,7 @@ class AsyncLink:
 
     def refusal_of(self, begun: AsyncBegunCall[Any], error: Exception) -> DulyError | None:
         """Return the refusal of a call that was begun. None: the call must be repeated."""
-        is_refused = isinstance(error, ReplyError) and not self._may_retry(error)
-        if not is_refused or replies.trouble_of(error) == "noscript":
+        if not isinstance(error, ReplyError) or self._may_retry(error) or replies.trouble_of(error) == "noscript":
             return None
         self.connections.give_stream(begun.stream)
         refusal = failures.refusal(begun.call.title, begun.pool.shown, self._user, error)
