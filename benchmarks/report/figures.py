@@ -15,6 +15,7 @@ BURST: Final = "5,000 due at once, the last one"
 KILL: Final = "kill -9: the last one done after"
 KEYED: Final = "server CPU with a key / without, 1,000 keys "
 LIFE: Final = "server CPU for a message's life, batches of 100"
+HISTORY: Final = "server CPU of a message's life with history / without, batches of "
 
 
 def _rate(suite: str, question: str, party: str = "") -> Write:
@@ -23,6 +24,10 @@ def _rate(suite: str, question: str, party: str = "") -> Write:
 
 def _value(suite: str, question: str, form: str, party: str = "") -> Write:
     return lambda results: format(results.figure(suite, question, party).value, form)
+
+
+def _kilobytes(suite: str, question: str) -> Write:
+    return lambda results: f"{results.figure(suite, question).value / 1000:.0f}"
 
 
 def _beside(suite: str, question: str, name: str, form: str) -> Write:
@@ -116,11 +121,17 @@ FIGURES: Final[Mapping[str, Write]] = {
     "send.of_bare": _value("engine", "single send, of a bare EVALSHA", ".2f"),
     "send.concurrent": _rate("engine", "100 concurrent awaits of send"),
     "memory": _value("engine", "memory of a waiting message of 100 bytes", ".0f"),
+    "history.single": _value("engine", f"{HISTORY}1", ".2f"),
+    "history.batches": _value("engine", f"{HISTORY}100", ".2f"),
+    "history.memory": _kilobytes("engine", "memory of the history of a queue that is busy all week"),
+    "start": _value("engine", "duly queues, from start to end", ".2f"),
     "growth": _value("engine", "claim with 1,000,000 waiting, of one with 1,000", ".2f"),
     "publish": _rate("topic", "publish_many"),
     "publish.bare": _beside_rate("topic", "publish_many", "raw pipelined XADD/s"),
     "topic.drain": _rate("topic", "drain, one worker, one group of a topic"),
     "topic.drain.queue": _beside_rate("topic", "drain, one worker, one group of a topic", "a queue, messages/s"),
     "topic.cost": _value("topic", "server CPU, three groups / three queues, kept for 7 days", ".2f"),
+    "cluster.cpu": _value("scale", "server CPU of a message on three primaries / on one server", ".2f"),
+    "cluster.busiest": _value("scale", "three primaries: CPU of the busiest, of an equal part", ".2f"),
     "missed": lambda results: str(len(results.missed())),
 }

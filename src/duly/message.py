@@ -283,8 +283,8 @@ class Stats:
     history: tuple[HistoryPoint, ...] = ()
     """One point per minute, the oldest first, if `stats` was asked for it."""
     dead_why_bytes: int | None = None
-    """Stored bytes of the errors and timelines of dead letters. None: unknown, because an earlier version of Duly has
-    changed the dead letters while there were more than 1,000. An audit with `repair` counts them.
+    """Stored bytes of the errors and timelines of dead letters. None: unknown, because an earlier version of Duly, or a
+    repair, has changed the queue while there were more than 1,000 dead letters. An audit with `repair` counts them.
     """
     done_why_bytes: int | None = None
     """Stored bytes of the results and timelines of finished messages. None: unknown, as above."""
