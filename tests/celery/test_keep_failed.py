@@ -14,7 +14,7 @@ from celery.exceptions import TimeLimitExceeded
 from celery.worker import state
 from celery.worker.request import Request
 
-from duly.celery.requests import KeptRequest
+from duly.celery._requests import KeptRequest
 from tests.celery.conftest import opened
 from tests.celery.rig import Program
 from tests.conftest import StartedServer

@@ -8,7 +8,7 @@ from celery import Celery, signals
 
 import duly
 import duly.celery
-from duly.celery.requests import KeptRequest
+from duly.celery._requests import KeptRequest
 from duly.celery.settings import SAFE
 
 BROKER = "duly+redis://localhost:1/0"
@@ -93,6 +93,7 @@ def test_a_setting_of_the_user_for_failed_tasks_stays() -> None:
     assert app.conf.task_acks_on_failure_or_timeout is True
 
 
+@pytest.mark.filterwarnings("ignore:Task name 'tests.celery.program")  # other tests load it more than once
 def test_a_worker_that_keeps_failed_tasks_has_its_own_requests() -> None:
     class Chosen(KeptRequest):
         """A class of the user."""
@@ -108,7 +109,7 @@ def test_a_worker_that_keeps_failed_tasks_has_its_own_requests() -> None:
     for each in (app, other):
         signals.worker_init.send(Mock(app=each))
 
-    assert of_app.Request == "duly.celery.requests:KeptRequest"
+    assert of_app.Request == "duly.celery._requests:KeptRequest"
     assert of_other.Request == "celery.worker.request:Request"
     assert chosen.Request is Chosen
 

@@ -22,7 +22,7 @@ KEEPING: Final[Mapping[str, Any]] = {"task_acks_on_failure_or_timeout": False}
 """A task that has failed for good is rejected, and not acked."""
 
 DEFAULT: Final = "celery.worker.request:Request"
-KEPT: Final = "duly.celery.requests:KeptRequest"
+KEPT: Final = "duly.celery._requests:KeptRequest"
 """Names of classes, for `Task.Request`: only workers import them."""
 
 
