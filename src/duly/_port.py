@@ -170,6 +170,11 @@ def new_id(app: Duly) -> str:
     return app._new_id()
 
 
+def due_us(delivery: Delivery[Any]) -> int:
+    """Return when a message was sent or became due, whichever was later: microseconds by the clock of its queue."""
+    return schedules.us_of(max(delivery.sent_at, delivery.due_at))
+
+
 def destination_of(queue: Queue[Any]) -> str:
     """Return a name of a queue that no other queue has: with the address of its server, and its namespace."""
     app = queue._app

@@ -10,6 +10,7 @@ import pytest
 
 import duly
 from duly.kombu import declarations
+from duly.kombu.subscription import Subscription
 from tests.kombu.conftest import Connect, kept
 from tests.waiting import wait_until
 
@@ -189,6 +190,44 @@ def test_a_later_message_does_not_overtake_broadcasts_that_a_slow_thread_reads(
     monkeypatch.setattr(duly.Topic, "read", read_slowly)
 
     assert order_of(connect(), connect(), 150, waiting=False) == [*range(150), "message"]
+
+
+def test_a_backlog_is_delivered_without_a_read_of_broadcasts_for_each_message(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that is sent later is delivered after the broadcasts before it."""
+    everyone = kombu.Exchange("everyone", type="fanout")
+    work, listener = kombu.Queue("work"), kombu.Queue("listener", everyone, auto_delete=True)
+    found: list[Any] = []
+    reads: list[bool] = []
+    catch_up = Subscription.catch_up
+
+    def counted(self: Subscription) -> bool:
+        reads.append(catch_up(self))
+        return reads[-1]
+
+    def on_message(message: kombu.Message) -> None:
+        kept(found, message)
+
+    monkeypatch.setattr(Subscription, "catch_up", counted)
+    consumer, publisher = connect(), connect().Producer()
+    for number in range(30):
+        publisher.publish(number, routing_key="work", declare=[work])
+    with (
+        kombu.Consumer(consumer.channel(), [listener], on_message=on_message, no_ack=True),
+        kombu.Consumer(consumer.channel(), [work], on_message=on_message, prefetch_count=1),
+    ):
+        while len(found) < 30:
+            consumer.drain_events(timeout=60)
+        of_backlog = len(reads)
+        for round_ in range(20):
+            publisher.publish(f"broadcast {round_}", exchange=everyone, declare=[everyone])
+            publisher.publish(f"message {round_}", routing_key="work")
+            while len(found) < 32 + 2 * round_:
+                consumer.drain_events(timeout=60)
+
+    assert of_backlog == 1
+    assert found == [*range(30), *(f"{what} {number}" for number in range(20) for what in ("broadcast", "message"))]
 
 
 def test_a_binding_of_a_process_that_died_is_removed_with_its_queue(

@@ -29,6 +29,10 @@ _HELD_BACK_PAUSE: Final = 0.05
 """Seconds between two checks whether a program that holds back messages wants one."""
 
 
+CatchUp = Callable[[], bool]
+"""Returns whether all messages that were published so far are in the mailbox."""
+
+
 class Fetcher:
     """The thread that fetches, and what the threads of a connection share."""
 
@@ -38,8 +42,10 @@ class Fetcher:
         """Each with a function of the program that holds back messages, if there is one."""
         self.on_ready: Callable[[], None] | None = None
         """Is called when there are messages to deliver."""
-        self._catch_up: list[Callable[[], object]] = []
+        self._catch_up: list[CatchUp] = []
         """Functions that put all messages of a fanout exchange into a mailbox."""
+        self._caught_up: dict[str, int] = {}
+        """By queue, the fence of the last claim after which all exchanges were read."""
         self._several = _port.Several(app, lease)
         self._on_round = on_round
         self._unsettled: deque[tuple[Settle, duly.Delivery[Any]]] = deque()
@@ -67,12 +73,13 @@ class Fetcher:
         with self.changed:
             self._mailboxes.pop(mailbox, None)
 
-    def add_source(self, catch_up: Callable[[], object]) -> None:
-        """Call a function each time before messages of queues are delivered."""
+    def add_source(self, catch_up: CatchUp) -> None:
+        """Call a function before messages of queues are delivered that were sent since its last call."""
         with self.changed:
             self._catch_up.append(catch_up)
+            self._caught_up.clear()
 
-    def remove_source(self, catch_up: Callable[[], object]) -> None:
+    def remove_source(self, catch_up: CatchUp) -> None:
         """Call a function no more."""
         with self.changed, contextlib.suppress(ValueError):
             self._catch_up.remove(catch_up)
@@ -203,10 +210,27 @@ class Fetcher:
         found: list[duly.Delivery[Any]] = []
         try:
             found = self._several.receive(limits, _HELD_BACK_PAUSE if is_held_back else _ROUND)
-            for catch_up in list(self._catch_up) if found else ():
-                catch_up()
+            if found:
+                self._read_broadcasts_before(found)
         finally:
             self._place(found, wanted)
+
+    def _read_broadcasts_before(self, found: list[duly.Delivery[Any]]) -> None:
+        """Read the exchanges, unless that was done after all of these messages became due.
+
+        A backlog is claimed message by message, and a read for each of them would take longer than its claim. Fences
+        and due times are by the same clock, that of the queue. So a message that was due at an earlier fence was there
+        before the exchanges were read.
+        """
+        queue = found[0].queue
+        if max(map(_port.due_us, found)) <= self._caught_up.get(queue, 0):
+            return
+        with self.changed:
+            sources = list(self._catch_up)
+        outcomes = [catch_up() for catch_up in sources]
+        with self.changed:
+            if all(outcomes) and sources == self._catch_up:
+                self._caught_up[queue] = found[0].fence
 
     def _place(self, found: list[duly.Delivery[Any]], wanted: dict[Consumed, tuple[Mailbox, int]]) -> None:
         """Put messages into the mailbox of their channel."""

@@ -83,13 +83,14 @@ class Subscription:
         self._is_stopping = True
         self._fetcher.remove_source(self.catch_up)
 
-    def catch_up(self) -> None:
-        """Put all messages that were published so far into the mailbox, as far as there is room."""
+    def catch_up(self) -> bool:
+        """Put all messages that were published so far into the mailbox. False: there is no room for all."""
         with contextlib.suppress(duly.DulyError):  # messages of queues do not wait for a topic that cannot be read
             while (room := self._room()) and not self._is_stopping:
                 page = self._feed.page(room, 0)
                 if self._place(page) and len(page.entries) < room:
-                    return
+                    return True
+        return False
 
     def _work(self) -> None:
         while not self._is_stopping:
