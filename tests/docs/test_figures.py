@@ -139,6 +139,30 @@ def test_columns_in_which_another_queue_is_better_are_listed(tmp_path: Path) -> 
     assert rows == ["| server CPU of a send, ms | 42 ¹ | peer: 18.0 ¹ |"]
 
 
+def test_a_queue_that_delivers_early_or_shows_the_same_figure_is_not_listed_as_better(tmp_path: Path) -> None:
+    side = {"server": "valkey", "guarantee": "at least once", "keeps": "in memory", "settings": "none"}
+    figures = {
+        "delayed over 5 s, late, p50": (0.3, -100.0, 0.2),
+        "delayed, the earliest": (0.1, -300.0, 0.1),
+        "latency, idle, p50": (0.331, 0.5, 0.329),
+        "latency, idle, p99": (0.9, 0.5, 1.0),
+    }
+    results = [
+        result(question, [value], party=party, higher_is_better=False)
+        for question, values in figures.items()
+        for party, value in zip(("duly", "early", "same"), values, strict=True)
+    ]
+    part = {"sides": {"duly": side, "early": side, "same": side}, "results": results}
+    (tmp_path / "field.json").write_text(json.dumps({"questions": {"field_delays": part}}))
+
+    rows = TABLES["table.behind"](Results(tmp_path)).splitlines()[2:]
+
+    assert rows == [
+        "| latency, idle, p99, ms | 0.90 ¹ | early: 0.50 ¹ |",
+        "| delayed over 5 s, late, p50, ms | 0.30 ¹ | same: 0.20 ¹ |",
+    ]
+
+
 def test_growth_has_a_row_for_each_step(all_suites: Results) -> None:
     heads, _, *rows = TABLES["table.growth"](all_suites).splitlines()
 
