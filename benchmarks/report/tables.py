@@ -69,7 +69,7 @@ def field(*columns: tuple[str, str]) -> Write:
 def behind(results: Results) -> str:
     """List the columns in which a peer with the same guarantee on the same server has a better figure than Duly.
 
-    Figures that are written alike are equal. A peer that delivers early is no rival for lateness.
+    Figures that are written alike are equal. A peer that delivers early does not count for lateness.
     """
     sides = results.merged("field", "sides")
     ours = sides["duly"]
