@@ -96,4 +96,4 @@ class Results:
         ]
 
 
-SUITES_WITH_BARS: Final = ("wire", "engine", "topic", "worker", "field")
+SUITES_WITH_BARS: Final = ("wire", "engine", "topic", "worker", "field", "scale")

@@ -197,6 +197,13 @@ _QUESTIONS: Final = {
     "server CPU of a message's life with history / without, batches of 100": (
         "server CPU of a message from send to ack in batches of 100, relative to one without history"
     ),
+    "server CPU of a message on three primaries / on one server": (
+        "server CPU of a message on a cluster of three primaries, relative to one server"
+    ),
+    "three primaries: CPU of the busiest, of an equal part": (
+        "work of the busiest of three primaries, relative to an equal part"
+    ),
+    "idle, 1 queue: calls": "calls of an idle worker of one queue",
     "single send, of a bare EVALSHA": "a single `send`, relative to a bare EVALSHA",
     "100 concurrent awaits of send": "100 concurrent `await queue.send()`",
     "memory of a waiting message of 100 bytes": "memory of a waiting message with a body of 100 bytes",

@@ -173,7 +173,10 @@ def test_growth_has_a_row_for_each_step(all_suites: Results) -> None:
 def test_missed_targets_are_described_in_words() -> None:
     results = Results()
     found = {
-        each.question for suite in ("engine", "topic", "field") for each in results.of(suite) if each.bar is not None
+        each.question
+        for suite in ("engine", "topic", "field", "scale")
+        for each in results.of(suite)
+        if each.bar is not None
     }
 
     assert len(found) > 20
