@@ -80,6 +80,7 @@ __all__ = [
     "deferred",
     "delivery_from",
     "destination_of",
+    "due_us",
     "encoded_name",
     "end_of",
     "entries_pending",

@@ -68,6 +68,15 @@ class Program:
             worker.wait_until_ready()
         return worker
 
+    def cut_off(self) -> None:
+        """Begin a task, end its worker by a cold shutdown, and start another worker."""
+        worker = self.worker("-c", "1")
+        self.module.work.delay("cut", 600)
+        self.wait_for("start", "cut")
+        os.kill(worker.process.pid, signal.SIGQUIT)
+        worker.process.wait(60)
+        self.worker("-P", "solo")
+
     def runs(self, what: str | None = None, name: str | None = None) -> list[Run]:
         """Return what the tasks have noted so far."""
         lines = self.module.record.lrange(f"{self.namespace}:runs", 0, -1)

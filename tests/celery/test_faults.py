@@ -49,14 +49,8 @@ def test_a_warm_shutdown_loses_nothing(program: Program) -> None:
 
 @pytest.mark.long
 def test_a_cold_shutdown_returns_tasks_at_once(program: Program) -> None:
-    worker = program.worker("-c", "1")
-    program.module.work.delay("cut", 600)
-    program.wait_for("start", "cut")
+    program.cut_off()
 
-    os.kill(worker.process.pid, signal.SIGQUIT)
-    worker.process.wait(60)
-
-    program.worker("-P", "solo")
     wait_until(lambda: len(program.runs("start", "cut")) == 2, "it has begun again", program.runs)
 
 

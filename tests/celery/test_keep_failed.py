@@ -1,7 +1,5 @@
 """With `keep_failed`, a task that has failed for good is a dead letter. The delivery limit is 3."""
 
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,14 +81,8 @@ def test_a_task_that_exceeds_its_time_limit_in_a_greenlet_is_dead(keeping: Progr
 @pytest.mark.long
 @pytest.mark.fault
 def test_a_task_that_a_cold_shutdown_ends_runs_again(keeping: Program) -> None:
-    worker = keeping.worker("-c", "1")
-    keeping.module.work.delay("cut", 600)
-    keeping.wait_for("start", "cut")
+    keeping.cut_off()
 
-    os.kill(worker.process.pid, signal.SIGQUIT)
-    worker.process.wait(60)
-
-    keeping.worker("-P", "solo")
     wait_until(lambda: runs_of(keeping) == {"cut": 2}, "it has begun again", keeping.runs)
     assert dead_in(keeping) == []
 

@@ -65,8 +65,8 @@ class Feed:
 class Subscription:
     """A thread that reads a feed into the mailbox of a channel, until it is stopped.
 
-    The fetcher reads it as well, before it delivers messages of queues: a worker gets a revoke before a task that was
-    sent after it.
+    The fetcher reads it as well, before it delivers messages of queues that were sent since its last read: a worker
+    gets a revoke before a task that was sent after it.
     """
 
     def __init__(self, feed: Feed, fetcher: Fetcher, mailbox: Mailbox, consumed: Consumed) -> None:
