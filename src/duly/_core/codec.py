@@ -42,6 +42,7 @@ _US: Final = struct.Struct("<d")
 _LENGTH: Final = struct.Struct("<H")
 _FIELD_LENGTH: Final = struct.Struct("<I")
 _LEASE: Final = struct.Struct("<dIBB")
+_PLAIN_HEAD: Final = _HEAD.pack(VERSION, 0, 0)
 _NO_BODY: Final = b"\xc4\x00"
 """A body of no bytes, in MessagePack. The fields before it do not contain this."""
 _BIN_32: Final = 0xC6
@@ -151,7 +152,7 @@ def _encode_foreign(value: Any) -> Any:
     return dump(value, mode="json", by_alias=True)
 
 
-_encode_envelope = msgspec.msgpack.Encoder(enc_hook=_encode_foreign).encode  # a header may be a message id
+_encode_msgpack = msgspec.msgpack.Encoder(enc_hook=_encode_foreign).encode  # a header may be a message id
 _encode_json = msgspec.json.Encoder(enc_hook=_encode_foreign).encode
 _decode_json = msgspec.json.Decoder().decode
 
@@ -395,6 +396,13 @@ def unpacked_repeat(packed: tuple[float, float, int | None, float]) -> Repeat:
     return Repeat(first=first, factor=factor, times=times, max=longest)
 
 
+def plain_part(content: int, body: bytes) -> Part:
+    """Encode the part of a message without options."""
+    if len(body) < LARGE_PIECE:
+        return _PLAIN_HEAD + _encode_msgpack((content, body))
+    return written_part(Envelope(content, body))
+
+
 def written_part(
     envelope: Envelope,
     *,
@@ -419,6 +427,13 @@ def written_part(
     if is_small:
         return b"".join([*pieces, _encode_envelope(envelope)])
     return Pieces(b"".join(pieces), *_large_envelope(envelope))
+
+
+def _encode_envelope(envelope: Envelope) -> bytes:
+    """Encode an envelope. Fields behind the body are left out if it has none of them: the server keeps every byte."""
+    if envelope.headers is None and envelope.retry is None and envelope.repeat is None:
+        return _encode_msgpack((envelope.content, envelope.body))
+    return _encode_msgpack(envelope)
 
 
 def _large_envelope(envelope: Envelope) -> tuple[bytes, ...]:

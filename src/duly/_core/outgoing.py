@@ -204,7 +204,7 @@ class Encoder:
     def plain(self, body: Any, new_id: str) -> Outgoing:
         """Prepare a message without options: faster, with the same result."""
         content, raw = self.body(body)
-        return Outgoing(new_id, codec.written_part(codec.Envelope(content, raw)), NOW, 0, 0)
+        return Outgoing(new_id, codec.plain_part(content, raw), NOW, 0, 0)
 
     def outgoing(self, send: Send, new_id: str, now: float, share: float = 0.0) -> Outgoing:
         """Check all options of a message and encode it. `share`, 0 to 1, is the part of its spread that it waits."""
