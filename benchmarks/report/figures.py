@@ -132,6 +132,9 @@ FIGURES: Final[Mapping[str, Write]] = {
     "topic.drain.queue": _beside_rate("topic", "drain, one worker, one group of a topic", "a queue, messages/s"),
     "topic.cost": _value("topic", "server CPU, three groups / three queues, kept for 7 days", ".2f"),
     "cluster.cpu": _value("scale", "server CPU of a message on three primaries / on one server", ".2f"),
+    "cluster.mixed": _value(
+        "scale", "server CPU of a message on three primaries, in mixed order / on one server", ".2f"
+    ),
     "cluster.single": _value("scale", "server CPU of a message on three primaries / on a cluster of one", ".2f"),
     "cluster.busiest": _value("scale", "three primaries: CPU of the busiest, of an equal part", ".2f"),
     "missed": lambda results: str(len(results.missed())),
