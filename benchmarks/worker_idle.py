@@ -59,6 +59,9 @@ def _with(rig: Rig, queues: int) -> list[Result]:
 
 
 def _calls(rig: Rig) -> Mapping[str, int]:
-    stats = rig.raw.info("commandstats")
-    names = {name.removeprefix("cmdstat_"): figures["calls"] for name, figures in stats.items()}
+    """Count commands by name, except refused ones: the first call of a script is refused, and sent with its text."""
+    names = {
+        name.removeprefix("cmdstat_"): figures["calls"] - figures["failed_calls"]
+        for name, figures in rig.raw.info("commandstats").items()
+    }
     return {name: count for name, count in names.items() if name not in OURS}
