@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any, Final
 
 import pytest
+from msgspec import structs
 
 import duly
 from duly._core import codec, ops
@@ -52,7 +53,7 @@ def still_queue(kind: Kind, clock: ServerClock, name: str) -> Iterator[Queue]:
 def sent_in_bulk(queue: Queue, count: int, prefix: str, **options: Any) -> None:
     one = queue.outgoing("", **options)
     for first in range(0, count, 1000):
-        queue.send_all([one._replace(id=f"{prefix}{n:06d}") for n in range(first, min(first + 1000, count))])
+        queue.send_all([structs.replace(one, id=f"{prefix}{n:06d}") for n in range(first, min(first + 1000, count))])
 
 
 def held_in_bulk(queue: Queue, count: int, prefix: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from msgspec import structs
 
 from duly._core import ops
 from duly.options import Keep
@@ -31,7 +32,7 @@ def _send_many(queue: Queue, count: int, batch: int = 1000, **options: object) -
     # One message prepared, many ids: preparing each would take longer than sending them all.
     one = queue.outgoing("", **options)
     for first in range(0, count, batch):
-        queue.send_all([one._replace(id=f"m{n:06d}") for n in range(first, min(first + batch, count))])
+        queue.send_all([structs.replace(one, id=f"m{n:06d}") for n in range(first, min(first + batch, count))])
 
 
 def _stored(queue: Queue) -> int:

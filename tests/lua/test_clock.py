@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from duly._core import ops
 from tests.clock import ServerClock
@@ -85,7 +86,7 @@ def test_after_a_step_back_nothing_that_waits_is_early(queue: Queue, clock: Serv
 def test_never_early_to_the_microsecond(queue: Queue, clock: ServerClock) -> None:
     dues = {f"a{number}": NOW + number for number in range(1, 50)}
     clock.freeze(NOW - SECOND)  # each arrival takes a tick of the queue's clock, which is over long before NOW
-    queue.send_all([queue.outgoing(id_, at=due / SECOND)._replace(when=f"={due}") for id_, due in dues.items()])
+    queue.send_all([structs.replace(queue.outgoing(id_, at=due / SECOND), when=f"={due}") for id_, due in dues.items()])
     claimed_at: dict[str, int] = {}
     for now in range(NOW, NOW + 60):
         clock.freeze(now)

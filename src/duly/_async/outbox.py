@@ -51,8 +51,8 @@ class _JointCalls(Generic[T, R, A]):
         self._is_joint = False
         """Whether the last call had several items. Then the next one waits for others of this turn."""
 
-    async def add(self, item: T) -> A:
-        """Carry out a call with this item and others that were collected, and return its answer."""
+    def add(self, item: T) -> asyncio.Future[A]:
+        """Carry out a call with this item and others that were collected. The future ends with its answer."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop, self._collected, self._busy = loop, [], None
@@ -64,12 +64,13 @@ class _JointCalls(Generic[T, R, A]):
                 loop.call_soon(self._start)
             else:
                 self._start()
-        return await answer
+        return answer
 
     def _start(self) -> None:
         """Begin the next call: in this turn of the event loop if a connection is free."""
-        batch = self._bounded([item for item, _ in self._collected[:MAX_BATCH]])[0]
-        answers = [answer for _, answer in self._collected[: len(batch)]]
+        collected = self._collected[:MAX_BATCH]
+        batch = self._bounded([item for item, _ in collected])[0]
+        answers = [answer for _, answer in collected[: len(batch)]]
         del self._collected[: len(batch)]
         self._is_joint = len(batch) > 1
         try:
@@ -140,9 +141,12 @@ class AsyncOutbox:
             link, batches, self._call_of, _ids_in, cut_off
         )
 
-    async def send(self, message: Outgoing) -> str | None:
-        """Store a message and return its id; None: there was no room."""
-        return await self._calls.add(message)
+    def send(self, message: Outgoing) -> asyncio.Future[str | None]:
+        """Store a message. The future ends with its id; None: there was no room.
+
+        The caller awaits the future itself: a coroutine in between would cost each send a step in and a step out.
+        """
+        return self._calls.add(message)
 
     def _call_of(self, batch: list[Outgoing]) -> Call[SendOutcome]:
         return ops.send(self._keys, batch, self._options, self._on_refusal)
@@ -159,9 +163,9 @@ class AsyncPublishes:
             link, publishing.batches, self._call_of, list, cut_off
         )
 
-    async def publish(self, entry: Publication) -> str:
-        """Add an entry to the stream and return its id."""
-        return await self._calls.add(entry)
+    def publish(self, entry: Publication) -> asyncio.Future[str]:
+        """Add an entry to the stream. The future ends with its id."""
+        return self._calls.add(entry)
 
     def _call_of(self, batch: list[Publication]) -> Call[list[str]]:
         return topic_ops.publish(self._keys, batch, self._keep)

@@ -170,8 +170,11 @@ class AsyncQueue(AsyncInbox[BodyT]):
             return stored
 
     def _outgoing(self, body: Any, added_headers: Mapping[str, str] = NO_HEADERS) -> outgoing.Outgoing:
-        with about("queue", self.name):
+        try:
             return encoded(self._encoded, body, added_headers) if added_headers else self._encoded(body)
+        except UsageError:
+            with about("queue", self.name):  # only now: it takes as long as the encoding of a body
+                raise
 
     def _encoded(self, body: Any) -> outgoing.Outgoing:
         new_id = self._app._new_id()

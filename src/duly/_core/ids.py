@@ -28,13 +28,14 @@ class IdMaker:
         self._process = _encoded(int.from_bytes(chance[:7], "big") >> 6, 10)
         # Half of the counter's range is left before it wraps, and then the time has moved on.
         self._counter = itertools.count(int.from_bytes(chance[7:11], "big") >> 3)
-        self._latest = (0, "")
+        self._latest = (0, -1, "")
 
     def make(self, now_ms: int) -> str:
         """Make an id. If the clock steps back, ids still sort after earlier ones."""
-        latest_ms, prefix = self._latest
-        if now_ms > latest_ms:
-            prefix = _encoded(now_ms, 10) + self._process
-            self._latest = (now_ms, prefix)
         number = next(self._counter)
-        return prefix + _PAIRS[number >> 20 & 1023] + _PAIRS[number >> 10 & 1023] + _PAIRS[number & 1023]
+        latest_ms, block, prefix = self._latest
+        if now_ms > latest_ms or number >> 10 != block:  # otherwise only the last two characters differ
+            latest_ms, block = max(now_ms, latest_ms), number >> 10
+            prefix = _encoded(latest_ms, 10) + self._process + _encoded(block, 4)
+            self._latest = (latest_ms, block, prefix)
+        return prefix + _PAIRS[number & 1023]

@@ -3,7 +3,7 @@
 One function per script, in the order of docs/protocol.md. Times are in microseconds, as in the protocol.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from duly import _lua
@@ -67,14 +67,14 @@ def send(
     keys: QueueKeys, messages: Sequence[Outgoing], options: QueueOptions, on_refusal: OnRefusal
 ) -> Call[replies.SendOutcome]:
     """Store messages. Messages that need no check of the queue use the shorter script."""
-    flags = 0
-    for message in messages:
-        flags |= message.flags
+    flags, priorities = 0, set[int]()
     args: list[Arg] = []
     for message in messages:
-        args += message[:3]
+        flags |= message.flags
+        priorities.add(message.priority)
+        args += (message.id, message.part, message.when)
     decode = replies.sent([message.id for message in messages])
-    digits = _digits(messages)
+    digits = _digits(priorities)
     is_plain = keys.kind == "queue" and len(digits) == 1 and not flags & _CHECKED
     if is_plain and options.max_length is None and options.max_bytes is None:
         keyed = int(bool(flags & codec.FLAG_KEY))
@@ -163,7 +163,7 @@ def commit(
         on_refusal: OnRefusal = "drop" if target.options.on_full == "drop_oldest" else "all"
         args += (int(target.keys.prefix == keys.prefix), *_limits(target.options), on_refusal, len(target.messages))
         for message in target.messages:
-            args += message[:3]
+            args += message.row
     for topic in topics:
         texts = entry_texts(topic.entries)
         args += (*stream_bounds(topic.keep), len(texts), *texts)
@@ -478,7 +478,7 @@ def fire(keys: QueueKeys, name: str, row: bytes, choice: scheduling.Choice, mess
     last = choice.runs[-1] if choice.runs else scheduling.read_row(row).last
     args: list[Arg] = [EVERY_PRIORITY, name, scheduling.head_of(row), choice.after, last, choice.next_at]
     for message in messages:
-        args += message[:3]
+        args += message.row
     return Call(keys.script("fire"), keys, args, replies.is_one)
 
 
@@ -504,10 +504,8 @@ AUDITED_OF_TOPIC: Final = (
 """The same for delayed publishes: a topic has no other keys."""
 
 
-def _digits(messages: Sequence[Outgoing]) -> str:
-    if len(messages) == 1:
-        return str(messages[0].priority)
-    return "".join(sorted({str(message.priority) for message in messages}, reverse=True))
+def _digits(priorities: Collection[int]) -> str:
+    return "".join(map(str, sorted(priorities, reverse=True)))
 
 
 def _giving_back(verb: str, keys: QueueKeys, rows: Sequence[tuple[Held, tuple[Any, ...]]]) -> Call[list[int]]:

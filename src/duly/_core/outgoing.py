@@ -4,7 +4,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from duly._core import codec
 from duly._core.naming import title_of
@@ -32,24 +34,31 @@ MAX_TEXT_BYTES: Final = 1024
 MAX_CALL_BYTES: Final = 4 << 20
 
 
-class Outgoing(NamedTuple):
-    """The arguments of a send script for one message."""
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
+    """The arguments of a send script for one message. It is made for each send, so it is a struct, the fastest kind."""
 
     id: str
     part: codec.Part
     when: str
-    flags: int
-    priority: int
+    flags: int = 0
+    priority: int = 0
+
+    @property
+    def row(self) -> tuple[str, codec.Part, str]:
+        """The row in the arguments of a script."""
+        return self.id, self.part, self.when
 
 
 def batches(
     messages: Sequence[Outgoing], most: int = MAX_BATCH, most_bytes: int = MAX_CALL_BYTES
 ) -> list[list[Outgoing]]:
     """Cut messages into calls of bounded number and size."""
+    sizes = [codec.stored_size(message.part) for message in messages]
+    if 0 < len(sizes) <= most and sum(sizes) <= most_bytes:  # so it is for nearly all concurrent sends
+        return [list(messages)]
     found: list[list[Outgoing]] = []
     size = 0
-    for message in messages:
-        stored = codec.stored_size(message.part)
+    for message, stored in zip(messages, sizes, strict=True):
         if not found or size + stored > most_bytes or len(found[-1]) == most:
             found.append([])
             size = 0
@@ -204,7 +213,7 @@ class Encoder:
     def plain(self, body: Any, new_id: str) -> Outgoing:
         """Prepare a message without options: faster, with the same result."""
         content, raw = self.body(body)
-        return Outgoing(new_id, codec.plain_part(content, raw), NOW, 0, 0)
+        return Outgoing(new_id, codec.plain_part(content, raw), NOW)
 
     def outgoing(self, send: Send, new_id: str, now: float, share: float = 0.0) -> Outgoing:
         """Check all options of a message and encode it. `share`, 0 to 1, is the part of its spread that it waits."""

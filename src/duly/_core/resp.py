@@ -19,9 +19,8 @@ def packed(command: Sequence[Arg]) -> list[bytes]:
     Ctrl-C does) while it writes one.
     """
     args: list[Any] = [b"%d" % arg if type(arg) is int else arg for arg in command]
-    for arg in args:
-        if len(arg) >= LARGE_PIECE:
-            return _in_pieces(args)
+    if max(map(len, args)) >= LARGE_PIECE:
+        return _in_pieces(args)
     return [_pack(tuple(args))]
 
 
