@@ -46,6 +46,24 @@ KEEPS    I1 I2 I3 I4 I6 I7 I8 I9
 ]]
 -- @include lib/clock.lua
 -- @include lib/record_layout.lua
+-- @include lib/lease_layout.lua
+local OPEN, PAUSED, PASSED_OVER, LIMITED = 0, 1, 2, 3
+local BYTES_PER_CALL, MINUTE_US = 4194304, 60000000
+
+-- stylua: ignore
+local meta = redis.call(
+  'HMGET', META, 'clock', 'paused', 'priorities', 'large', 'delivered', 'keyed', 'tat', 'limited', 'slot', 'point'
+)
+local is_paused, was_limited, slot = meta[2], meta[8], tonumber(meta[9])
+local in_use = is_paused and '' or meta[3] or '0' -- the priorities to claim from
+
+local time, ahead = tick(meta[1])
+local until_point = (meta[10] or 0) - time
+local needs_point = until_point <= 0 or until_point > MINUTE_US
+-- @only queue
+-- @include lib/claim/lone_message.lua
+-- @end
+
 -- @include lib/lease_text.lua
 -- @include lib/waiting.lua
 -- @include lib/leased.lua
@@ -54,10 +72,6 @@ KEEPS    I1 I2 I3 I4 I6 I7 I8 I9
 -- @include lib/entry.lua
 -- @include lib/large.lua
 -- @include lib/stream_groups.lua
--- @end
-local OPEN, PAUSED, PASSED_OVER, LIMITED = 0, 1, 2, 3
-local BYTES_PER_CALL, MINUTE_US = 4194304, 60000000
--- @only group
 local GROUP = group_of(LEASED)
 -- @end
 
@@ -88,14 +102,6 @@ local GROUP = group_of(LEASED)
 -- @include lib/claim/entries.lua
 -- @end
 
--- stylua: ignore
-local meta = redis.call(
-  'HMGET', META, 'clock', 'paused', 'priorities', 'large', 'delivered', 'keyed', 'tat', 'limited', 'slot', 'point'
-)
-local is_paused, was_limited, slot = meta[2], meta[8], tonumber(meta[9])
-local in_use = is_paused and '' or meta[3] or '0' -- the priorities to claim from
-
-local time, ahead = tick(meta[1])
 local is_late = late_after >= 0 and time - ahead > late_after
 
 -- The state of this call. Its parts share it, and the head of each states what it reads and changes.
@@ -135,8 +141,7 @@ if repeated then
 end
 
 -- The first claim of a minute takes a point of the history, unless the queue was never used.
-local until_point = (meta[10] or 0) - claim.now
-if until_point <= 0 or until_point > MINUTE_US then
+if needs_point then
   note_minute(claim, meta[10], meta[1])
 end
 

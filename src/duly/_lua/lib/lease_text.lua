@@ -1,8 +1,6 @@
 -- Writing leases: see lib/lease.lua.
 
-local FLAG_HAS_COUNTS = 128 -- in a lease: the message has a row in `counts` or `why`
-local LEASE_FORMAT, LEASE_HEAD_SIZE = '<dI4BB', 14
-local LEASE_TEXT_SIZE = 65
+-- @include lib/lease_layout.lua
 
 local function lease_head(fence, size, flags, priority)
   return struct.pack(LEASE_FORMAT, fence, size, flags, priority)

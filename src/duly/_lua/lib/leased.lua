@@ -7,7 +7,7 @@
 -- @include lib/group.lua
 -- @end
 
-local ENCODING_GUARD = string.rep('\1', 65)
+-- @include lib/lease_layout.lua
 
 -- `pairs_of` is { deadline, id ... }. The guard comes first, so that the set never has the compact encoding.
 local function add_leased(leased, pairs_of)
