@@ -265,7 +265,7 @@ def test_the_id_of_the_finished_message_may_be_used_again(make_queue: MakeQueue,
     assert reply[0] == DONE
     state = commits.queue.dump()
     assert state.places("a") == ["waiting0"]
-    assert state.msgs["a"].endswith(b"anew\xc0\xc0\xc0")
+    assert state.msgs["a"].endswith(b"anew")
     assert state.stats["bytes"] == len(state.msgs["a"])
     assert state.stats.get("done_bytes", 0) == 0
 
