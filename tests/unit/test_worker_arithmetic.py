@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.worker.coroutine_driver import CoroutineDriver
+from duly.worker.coroutine_driver import run_in_context
 from duly.worker.handler_pace import MOST_AHEAD, HandlerPace
 from duly.worker.isolation import Isolation
 from duly.worker.runtime_limit import RuntimeLimit
@@ -432,7 +432,7 @@ class Steps:
     pauses: int = 0
 
     def __post_init__(self) -> None:
-        self.generator: Generator[Any, Any, Any] = CoroutineDriver(self.coroutine, self.context, self._note).__await__()
+        self.generator: Any = run_in_context(self.coroutine, self.context, self._note)
 
     def _note(self) -> None:
         self.pauses += 1
@@ -600,7 +600,7 @@ def test_the_callback_of_a_pause_does_not_run_in_the_context() -> None:
         await Pause()
 
     coroutine = handler()
-    generator = CoroutineDriver(coroutine, contextvars.copy_context(), lambda: seen.append(VALUE.get())).__await__()
+    generator: Any = run_in_context(coroutine, contextvars.copy_context(), lambda: seen.append(VALUE.get()))
     next(generator)
     generator.close()
 
@@ -615,7 +615,7 @@ async def test_several_drivers_can_be_awaited_at_once() -> None:
         return number
 
     async def slot(number: int) -> int:
-        returned: int = await CoroutineDriver(handler(number), contextvars.copy_context(), lambda: None)
+        returned: int = await run_in_context(handler(number), contextvars.copy_context(), lambda: None)
         return returned
 
     assert await asyncio.gather(*(slot(number) for number in range(10))) == list(range(10))
@@ -633,7 +633,7 @@ async def test_a_cancellation_reaches_the_coroutine() -> None:
             raise
 
     async def slot() -> None:
-        await CoroutineDriver(handler(), contextvars.copy_context(), lambda: None)
+        await run_in_context(handler(), contextvars.copy_context(), lambda: None)
 
     task = asyncio.ensure_future(slot())
     await asyncio.sleep(0)

@@ -34,7 +34,8 @@ CONTENT_JSON: Final = 1
 CONTENT_FIELDS: Final = 2
 """The fields of an entry that another program added to a stream: lengths and bytes of names and values, in turn."""
 
-_STAMPS: Final = struct.Struct("<dd")
+STAMPS: Final = struct.Struct("<dd")
+"""When a message was sent and when it is due, at the beginning of its record. They are whole numbers."""
 _HEAD: Final = struct.Struct("<BBB")
 _STAMPED_HEAD: Final = struct.Struct("<ddBBB")
 _FLAGS_AT: Final = _STAMPED_HEAD.size - 2
@@ -42,6 +43,7 @@ _US: Final = struct.Struct("<d")
 _LENGTH: Final = struct.Struct("<H")
 _FIELD_LENGTH: Final = struct.Struct("<I")
 _LEASE: Final = struct.Struct("<dIBB")
+_NO_OPTIONS: Final = bytes([VERSION, 0])
 _PLAIN_HEAD: Final = _HEAD.pack(VERSION, 0, 0)
 _NO_BODY: Final = b"\xc4\x00"
 """A body of no bytes, in MessagePack. The fields before it do not contain this."""
@@ -448,7 +450,7 @@ def _large_envelope(envelope: Envelope) -> tuple[bytes, ...]:
 
 def read_stamps(record: bytes) -> tuple[int, int]:
     """Read when a message was sent and when it is due, in microseconds."""
-    sent, due = _STAMPS.unpack_from(record)
+    sent, due = STAMPS.unpack_from(record)
     return int(sent), int(due)
 
 
@@ -469,17 +471,17 @@ def read_priority(record: bytes) -> int:
 
 def stamped(sent: int, due: int, part: Part) -> bytes:
     """Write a record as the scripts do."""
-    return _STAMPS.pack(sent, due) + bytes(part)
+    return STAMPS.pack(sent, due) + bytes(part)
 
 
 def stored_size(part: Part) -> int:
     """Count the bytes that a record has."""
-    return _STAMPS.size + len(part)
+    return STAMPS.size + len(part)
 
 
 def part_of(record: bytes) -> bytes:
     """Return the record without its stamps."""
-    return record[_STAMPS.size :]
+    return record[STAMPS.size :]
 
 
 def read_record(record: bytes) -> Record:
@@ -520,7 +522,7 @@ def rewritten_part(stored: Record, envelope: Envelope) -> Part:
 
 def read_envelope(record: bytes) -> Envelope:
     """Decode only the envelope. Workers do this with every message, and most have no options before it."""
-    if record[_FLAGS_AT : _FLAGS_AT + 1] != b"\x00" or record[_FLAGS_AT - 1] != VERSION:
+    if not record.startswith(_NO_OPTIONS, STAMPS.size):
         return read_record(record).envelope
     try:
         return _decode_envelope(memoryview(record)[_STAMPED_HEAD.size :])

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from duly._core.outcome_rules import Decision, decision_of_error
 from duly.outcomes import Outcome
-from duly.worker.coroutine_driver import CoroutineDriver
+from duly.worker.coroutine_driver import run_in_context
 from duly.worker.invoker import LOST, RELEASE, Conclusion, Invoker, Item
 
 Cause = Literal["lost", "stop"]
@@ -109,18 +109,21 @@ class AsyncRunner:
     async def _serve(self, slot: Slot) -> None:
         runtime = self._invoker.runtime
         waiting, lease_validity, times = self._waiting, runtime.lease_validity, runtime.times
+        seconds: list[float]  # that the handlers of a slice took
         while True:
             now = time.monotonic()
-            slice_ends = now + _SLICE
+            slice_ends, seconds = now + _SLICE, []
             while waiting:
                 slot.item, started = waiting.popleft(), now
                 await self._handle(slot, slot.item, is_valid=now < lease_validity.until)
                 now = time.monotonic()
-                times.add_handling(now - started)
+                seconds.append(now - started)
                 if now > slice_ends:
+                    times.add_handling(seconds)
                     await self._pause()
                     now = time.monotonic()
-                    slice_ends = now + _SLICE
+                    slice_ends, seconds = now + _SLICE, []
+            times.add_handling(seconds)
             await self._rest(slot)
 
     async def _rest(self, slot: Slot) -> None:
@@ -168,7 +171,7 @@ class AsyncRunner:
                 if invoker.is_observed:
                     context.run(invoker.on_started, item)
                 coroutine = call.function(*call.args, **call.kwargs)
-                conclusion = invoker.conclusion_of(item, await CoroutineDriver(coroutine, context, self._wake))
+                conclusion = invoker.conclusion_of(item, await run_in_context(coroutine, context, self._wake))
         except BaseException as error:  # a handler may raise anything
             slot.awaits_renewal = False
             if self._is_closed:

@@ -5,40 +5,35 @@ the worker started, not as the previous handler left them. And when a handler pa
 task for each message would do both, at five times the cost.
 """
 
+import types
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any
 
 
-class CoroutineDriver:
-    """Awaits a coroutine in `context`, and calls `on_pause` when it pauses for the first time."""
-
-    __slots__ = ("_context", "_coroutine", "_on_pause")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], context: Context, on_pause: Callable[[], None]) -> None:
-        self._coroutine = coroutine
-        self._context = context
-        self._on_pause = on_pause
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        step, coroutine = self._context.run, self._coroutine
+@types.coroutine
+def run_in_context(
+    coroutine: Coroutine[Any, Any, Any], context: Context, on_pause: Callable[[], None]
+) -> Generator[Any, Any, Any]:
+    """Await a coroutine in `context`, and call `on_pause` when it pauses for the first time."""
+    step = context.run
+    try:
+        waited_for = step(coroutine.send, None)
+    except StopIteration as end:
+        return end.value
+    on_pause()
+    while True:
         try:
-            waited_for = step(coroutine.send, None)
+            answer = yield waited_for
+        except GeneratorExit:
+            step(coroutine.close)
+            raise
+        except BaseException as error:  # noqa: BLE001 - a cancellation, or the error of the awaited future
+            go_on: Callable[[Any], Any] = coroutine.throw
+            answer = error
+        else:
+            go_on = coroutine.send
+        try:
+            waited_for = step(go_on, answer)
         except StopIteration as end:
             return end.value
-        self._on_pause()
-        while True:
-            try:
-                answer = yield waited_for
-            except GeneratorExit:
-                step(coroutine.close)
-                raise
-            except BaseException as error:  # noqa: BLE001 - a cancellation, or the error of the awaited future
-                go_on: Callable[[Any], Any] = coroutine.throw
-                answer = error
-            else:
-                go_on = coroutine.send
-            try:
-                waited_for = step(go_on, answer)
-            except StopIteration as end:
-                return end.value

@@ -84,7 +84,7 @@ class Invoker:
         """Return the call of the handler, or a decision for a message that was lost, is poison or does not decode."""
         if item.lost:
             return LOST
-        if self.runtime.has_crashed_too_often(item):
+        if item._counts and self.runtime.has_crashed_too_often(item):  # most messages have no counts
             return POISON
         item._is_in_handler = self._keeps_results
         try:
@@ -101,7 +101,7 @@ class Invoker:
 
     def conclusion_of(self, item: Any, value: Any) -> Conclusion:
         """Turn a return value into a decision. Pack a value that is stored now, before other code can change it."""
-        decision = decision_of_return(value)
+        decision = ACK if value is None else decision_of_return(value)
         if self._keeps_results and decision is ACK and value is not None:
             return Decision("ack", result=self._packed_result(item, value))
         return decision

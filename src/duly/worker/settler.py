@@ -82,14 +82,14 @@ class Settler:
             self._unsettled[runtime].acks.append(delivery)
         else:
             self._unsettled[runtime].decisions.append((delivery, decision))
-        self._schedule(runtime)
+        if runtime not in self._runtimes:
+            self._schedule(runtime)
 
     def _schedule(self, runtime: QueueRuntime) -> None:
         """Settle a queue when its turn comes."""
-        if runtime not in self._runtimes:
-            self._runtimes[runtime] = None
-            self._is_idle.clear()
-            self._has_work.set()
+        self._runtimes[runtime] = None
+        self._is_idle.clear()
+        self._has_work.set()
 
     def settling(self, runtime: QueueRuntime) -> Sequence[AnyDelivery]:
         """Return the deliveries of the call in progress. Any thread may call this."""

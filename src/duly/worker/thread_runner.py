@@ -118,10 +118,10 @@ class ThreadRunner:
     def _collect(self) -> None:
         self._is_loop_notified = False  # before the loop below: a later conclusion notifies again
         concluded, settle, unfinished = self._concluded, self._invoker.settle, self._unfinished
-        times = self._invoker.runtime.times
+        handling: list[float] = []
         while concluded:
             item, conclusion, seconds = concluded.popleft()
-            times.add_handling(seconds)
+            handling.append(seconds)
             if self._timers and (timer := self._timers.pop(item, None)) is not None:
                 timer.cancel()
             if item in unfinished:  # otherwise it was released, or has exceeded its timeout
@@ -131,6 +131,7 @@ class ThreadRunner:
                 self._overrun.discard(item)
                 self._threads.pop()
                 self._inbox.put(_STOP)
+        self._invoker.runtime.times.add_handling(handling)
 
     def _limit(self, item: Item, seconds: float) -> None:
         """Limit the time of a handler that begins now. Called in its thread."""
