@@ -128,9 +128,111 @@ async def test_sends_of_the_turn_of_a_lone_one_share_the_next_call(valkey: Serve
             before = proxy.counts["EVALSHA"]
             await asyncio.gather(*[queue.send(number) for number in range(100)])
             assert proxy.counts["EVALSHA"] - before == 2
-            await asyncio.gather(*[queue.send(number) for number in range(100, 200)])
+            await asyncio.gather(*[queue.send(number) for number in range(100, 149)])
             assert proxy.counts["EVALSHA"] - before == 3  # sends come together, so the first one waits for a turn
-            assert await bodies(queue) == ["first", *range(200)]
+            assert await bodies(queue) == ["first", *range(149)]
+
+
+@asynccontextmanager
+async def given_joint(url: str, queue_name: str) -> AsyncIterator[duly.AsyncQueue[Any]]:
+    """Send together, so that the next sends are expected to come together as well."""
+    async with given_connected(url, queue_name) as queue:
+        await asyncio.gather(*[queue.send("joint") for _ in range(3)])
+        assert await bodies(queue) == ["first", "joint", "joint", "joint"]
+        await queue.delete()
+        yield queue
+
+
+@pytest.mark.parametrize(("sends", "calls"), [(49, 1), (50, 1), (51, 2), (100, 2), (1000, 3)])
+async def test_many_sends_at_once_become_two_calls_at_a_time_on_one_connection(
+    valkey: Server, queue_name: str, sends: int, calls: int
+) -> None:
+    with Proxy(valkey.port) as proxy:
+        async with given_joint(proxy.url, queue_name) as queue:
+            pool = queue._app._link.connections.only_pool
+            assert pool is not None
+            before, permits = proxy.counts["EVALSHA"], pool.gate._value
+            sending = [asyncio.create_task(queue.send(number)) for number in range(sends)]
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert (len(pool._used), permits - pool.gate._value) == (1, 1)
+            await asyncio.gather(*sending)
+            assert proxy.counts["EVALSHA"] - before == calls
+            assert (len(pool._used), pool.gate._value) == (0, permits)
+            assert await bodies(queue) == list(range(sends))
+
+
+@pytest.mark.parametrize("stage", Stage, ids=lambda stage: stage.value)
+@pytest.mark.parametrize("number", [1, 2], ids=["first", "second"])
+async def test_two_calls_on_a_connection_that_is_cut_are_stored_once_and_in_order(
+    valkey: Server, queue_name: str, number: int, stage: Stage
+) -> None:
+    with Proxy(valkey.port) as proxy:
+        async with given_joint(proxy.url, queue_name) as queue:
+            proxy.policy = policy = FaultAt(number, Cut(stage))
+            await asyncio.gather(*[queue.send(number) for number in range(120)])
+            assert policy.fired == 1
+            await queue.send("last")
+            assert await bodies(queue) == [*range(120), "last"]
+
+
+async def test_two_calls_of_a_script_that_the_server_has_lost_are_stored_in_order(
+    valkey: Server, queue_name: str
+) -> None:
+    async with given_joint(valkey.url, queue_name) as queue:
+        with redis.Redis(port=valkey.port) as client:
+            client.script_flush()
+        await asyncio.gather(*[queue.send(number) for number in range(100)])
+        assert await bodies(queue) == list(range(100))
+
+
+async def test_two_calls_that_the_server_refuses_raise_in_each_send(valkey: Server, queue_name: str) -> None:
+    async with given_joint(valkey.url, queue_name) as queue:
+        with redis.Redis(port=valkey.port) as client:
+            client.set(f"duly:{{{queue_name}}}:msgs", "of another program")
+            found = await asyncio.gather(*[queue.send(number) for number in range(100)], return_exceptions=True)
+            assert [type(error) for error in found] == [duly.ServerError] * 100
+            client.delete(f"duly:{{{queue_name}}}:msgs")
+        await asyncio.gather(*[queue.send(number) for number in range(100)])
+        assert await bodies(queue) == list(range(100))
+
+
+async def test_sends_of_two_calls_may_be_cancelled(valkey: Server, queue_name: str) -> None:
+    with Proxy(valkey.port) as proxy:
+        async with given_joint(proxy.url, queue_name) as queue:
+            proxy.policy = FaultAt(1, Delay(0.1, Stage.EXECUTED))
+            sending = [asyncio.create_task(queue.send(number)) for number in range(110)]
+            await asyncio.sleep(0)
+            for task in sending[::2]:
+                task.cancel()
+            found = await asyncio.gather(*sending, return_exceptions=True)
+            assert [isinstance(each, str) for each in found] == [False, True] * 55
+            await queue.send("last")
+            assert await bodies(queue) == [*range(110), "last"]
+
+
+async def test_a_call_that_cannot_be_written_behind_another_one_keeps_the_connection(
+    valkey: Server, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with given_joint(valkey.url, queue_name) as queue:
+        pool = queue._app._link.connections.only_pool
+        assert pool is not None
+        permits, write, writes = pool.gate._value, AsyncWire.send, 0
+
+        def fail_second(*args: Any) -> Any:
+            nonlocal writes
+            writes += 1
+            if writes == 2:
+                raise ValueError("it cannot be written")
+            return write(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(AsyncWire, "send", fail_second)
+            found = await asyncio.gather(*[queue.send(number) for number in range(100)], return_exceptions=True)
+        assert [isinstance(each, ValueError) for each in found] == [False] * 50 + [True] * 50
+        assert (len(pool._used), len(pool._free), pool.gate._value) == (0, 1, permits)
+        await asyncio.gather(*[queue.send(number) for number in range(100)])
+        assert await bodies(queue) == [*range(50), *range(100)]
 
 
 @pytest.mark.parametrize("cut", [True, False], ids=["its connection is cut", "the reply is late"])

@@ -20,7 +20,7 @@ T = TypeVar("T")
 class AsyncBegunCall(Generic[T]):
     """A call that has found a permit and a connection. It gives both back."""
 
-    __slots__ = ("_asked", "_confirmed", "_connections", "_wire", "call", "pool", "reading", "stream")
+    __slots__ = ("_asked", "_confirmed", "_connections", "_is_followed", "_wire", "call", "pool", "reading", "stream")
 
     def __init__(
         self,
@@ -30,13 +30,15 @@ class AsyncBegunCall(Generic[T]):
         call: Call[T],
         confirmed: Confirmed | None,
     ) -> None:
-        """Write the call on a wire of the pool. `confirmed`: the confirmed calls of its queue."""
+        """Write the call on a wire of the pool. `confirmed`: the confirmed calls of its queue.
+
+        If it cannot be written, the caller keeps the wire.
+        """
         self.call: Final = call
         self.stream: Final[CallStream] = connections.take_stream()
         try:
             reading = wire.send(call.command(b"EVALSHA", call.script.sha, self.stream))
         except BaseException:
-            pool.give_with_permit(wire)
             connections.give_stream(self.stream)
             raise
         self.reading: Final[asyncio.Future[Any]] = reading
@@ -46,6 +48,23 @@ class AsyncBegunCall(Generic[T]):
         self._wire = wire
         self._confirmed = confirmed
         self._asked = pool.incarnation
+        self._is_followed = False
+
+    @property
+    def may_be_followed(self) -> bool:
+        """Whether the server would answer a call behind this one, and there is nothing to check before it."""
+        confirmed, pool = self._confirmed, self.pool
+        is_compared = confirmed is None or confirmed.by is pool.incarnation
+        return self._wire.is_open and is_compared and not pool.outage.is_on and not self._connections.is_closed
+
+    def follow(self, call: Call[T]) -> "AsyncBegunCall[T]":
+        """Write a call of the same queue behind this one, on the same wire. The server carries it out after this one.
+
+        The new call gives back the permit and the connection, since its reply is the later one.
+        """
+        follower = AsyncBegunCall(self._connections, self.pool, self._wire, call, self._confirmed)
+        self._is_followed = True
+        return follower
 
     def result(self) -> T:
         """Return the decoded reply, once. Raises OSError or ReplyError if there is none."""
@@ -56,7 +75,8 @@ class AsyncBegunCall(Generic[T]):
             self.pool.may_be_restarted = True
             raise
         finally:
-            self.pool.give_with_permit(self._wire)
+            if not self._is_followed:
+                self.pool.give_with_permit(self._wire)
         if self._confirmed is not None:
             self._confirmed.add(self.stream, self._asked, time.monotonic())
         self._connections.give_stream(self.stream)

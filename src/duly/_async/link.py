@@ -130,7 +130,13 @@ class AsyncLink:
         if confirmed is not None and confirmed.by is not pool.incarnation:
             return None
         wire = pool.take_at_once()
-        return None if wire is None else AsyncBegunCall(connections, pool, wire, call, confirmed)
+        if wire is None:
+            return None
+        try:
+            return AsyncBegunCall(connections, pool, wire, call, confirmed)
+        except BaseException:
+            pool.give_with_permit(wire)
+            raise
 
     def refusal_of(self, begun: AsyncBegunCall[Any], error: Exception) -> DulyError | None:
         """Return the refusal of a call that was begun. None: the call must be repeated."""

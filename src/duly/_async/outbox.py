@@ -1,12 +1,15 @@
 """Concurrent sends to one queue, or publishes to one topic, become one script call.
 
 While a call is in progress, further ones are collected; its reply starts the next call with all of them. A single one
-is written at once, in the turn of its caller. The sync counterpart of this file is written by hand.
+is written at once, in the turn of its caller. A call of many does not wait for the reply to the one before it, so that
+the server works while this process encodes other messages and passes on answers.
+
+The sync counterpart of this file is written by hand.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from duly._async.begun_call import AsyncBegunCall
 from duly._async.link import AsyncLink
@@ -26,9 +29,12 @@ T = TypeVar("T")
 R = TypeVar("R")
 A = TypeVar("A")
 
+_MANY: Final = 50
+"""Items whose call is written behind another one. Each call has a fixed cost, which fewer items would hardly share."""
+
 
 class _JointCalls(Generic[T, R, A]):
-    """Collects items, and carries out one call at a time with all that have been collected."""
+    """Collects items, and carries out one call with all that have been collected, or two on the same connection."""
 
     def __init__(
         self,
@@ -50,12 +56,19 @@ class _JointCalls(Generic[T, R, A]):
         """Ends with the last call, so that a close waits for all of them. None: no call is in progress."""
         self._is_joint = False
         """Whether the last call had several items. Then the next one waits for others of this turn."""
+        self._calls = 0
+        """Calls in progress: at most two."""
+        self._last: AsyncBegunCall[R] | None = None
+        """The last call, if it was begun at once and has no reply yet. Another one may be written behind it."""
+        self._repeat: asyncio.Future[R] | None = None
+        """The last call that was repeated in a task."""
 
     def add(self, item: T) -> asyncio.Future[A]:
         """Carry out a call with this item and others that were collected. The future ends with its answer."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop, self._collected, self._busy = loop, [], None
+            self._calls, self._last, self._repeat = 0, None, None
         answer: asyncio.Future[A] = loop.create_future()
         self._collected.append((item, answer))
         if self._busy is None:
@@ -64,18 +77,26 @@ class _JointCalls(Generic[T, R, A]):
                 loop.call_soon(self._start)
             else:
                 self._start()
+        elif len(self._collected) == _MANY and self._is_joint:
+            self._start()
         return answer
 
     def _start(self) -> None:
-        """Begin the next call: in this turn of the event loop if a connection is free."""
+        """Begin the next call: in this turn of the event loop if a connection is free.
+
+        A second call is written behind the first one, or waits for its end, so that the order of the items is kept.
+        """
+        if not self._collected or (self._calls and not self._may_follow()):
+            return
         collected = self._collected[:MAX_BATCH]
         batch = self._bounded([item for item, _ in collected])[0]
         answers = [answer for _, answer in collected[: len(batch)]]
         del self._collected[: len(batch)]
         self._is_joint = len(batch) > 1
+        self._calls += 1
         try:
             call = self._call_of(batch)
-            begun = self._link.begin(call)
+            begun = self._last = self._link.begin(call) if self._last is None else self._last.follow(call)
         except Exception as error:  # noqa: BLE001 - raised in each waiting call
             loop = asyncio.get_running_loop()
             loop.call_soon(self._end, answers, error)  # in another turn, since many calls in a row may fail
@@ -85,14 +106,19 @@ class _JointCalls(Generic[T, R, A]):
         else:
             begun.reading.add_done_callback(lambda _: self._read(begun, answers))
 
+    def _may_follow(self) -> bool:
+        return self._calls == 1 and self._last is not None and self._last.may_be_followed
+
     def _read(self, begun: AsyncBegunCall[R], answers: list[asyncio.Future[A]]) -> None:
         """Pass on the answers of a call that was begun at once. Repeat it if the server did not refuse it."""
+        if self._last is begun:
+            self._last = None
         try:
             found = begun.result()
         except (UNREACHABLE, ReplyError) as error:
             refusal = self._link.refusal_of(begun, error)
             if refusal is None:
-                self._run(self._link.repeat(begun), answers)
+                self._repeat = self._run(self._repeated(begun, self._repeat), answers)
             else:
                 self._end(answers, refusal)
         except Exception as error:  # noqa: BLE001 - raised in each waiting call
@@ -100,10 +126,17 @@ class _JointCalls(Generic[T, R, A]):
         else:
             self._end(answers, found)
 
-    def _run(self, work: Awaitable[R], answers: list[asyncio.Future[A]]) -> None:
+    async def _repeated(self, begun: AsyncBegunCall[R], before: asyncio.Future[R] | None) -> R:
+        """Send a call again, after the one before it: both fail if their connection is cut."""
+        if before is not None:
+            await asyncio.wait({before})
+        return await self._link.repeat(begun)
+
+    def _run(self, work: Awaitable[R], answers: list[asyncio.Future[A]]) -> asyncio.Future[R]:
         """Carry out a call in a task, with retries."""
         task = in_background(work)
         task.add_done_callback(lambda _: self._note_end(task, answers))
+        return task
 
     def _note_end(self, task: asyncio.Future[R], answers: list[asyncio.Future[A]]) -> None:
         if task.cancelled():
@@ -122,9 +155,10 @@ class _JointCalls(Generic[T, R, A]):
             for answer, value in zip(answers, self._answers_of(found), strict=True):
                 if not answer.done():
                     answer.set_result(value)
+        self._calls -= 1
         if self._collected:
             self._start()
-        elif self._busy is not None:
+        elif self._busy is not None and not self._calls:
             self._busy.set_result(None)
             self._busy = None
 
