@@ -11,7 +11,8 @@ from tests.clock import ServerClock
 from tests.lua.harness import NOW, SECOND, Queue, Refused, Wire, settles_of
 from tests.servers import Server
 
-Prepare = Callable[[Queue, ServerClock], object]
+Prepare = Callable[[Any, Any], object]
+"""Fills a queue, and may set the clock of its server."""
 
 _TEXT: Final = _lua.script("claim").text
 _BEFORE, _CONDITION, _BEHIND = _TEXT.partition("local is_idle_claim = ")
