@@ -18,7 +18,7 @@ from duly._lua.header_writer import keys_function, prologue
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "src/duly/_lua"
 _KEYS_OF = re.compile(r" *-- @keys (\w+) of (\w+)$")
-_INCLUDE = re.compile(r" *-- @(?:include|lazy) (\S+)\s*$")
+_INCLUDE = re.compile(r" *-- @(?:include|lazy|alone) (\S+)\s*$")
 """For luacheck, parts that are made when they are used are included like others."""
 _ONLY = re.compile(r" *-- @only (\w+)$")
 _ONLY_GROUP = re.compile(r"^ *-- @only group\n.*?^ *-- @end\n", re.MULTILINE | re.DOTALL)

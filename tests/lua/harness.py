@@ -28,7 +28,7 @@ STREAM: Final = b"tests"
 ENCODING_GUARD: Final = b"\1" * 65
 """The member that lib/leased.lua adds to the leases, and the value that lib/lanes.lua adds to the lanes."""
 
-DUE_DIGITS: Final = int(re.findall(r"DUE_DIGITS = (\d+)", (files("duly._lua") / "lib/lanes.lua").read_text())[0])
+DUE_DIGITS: Final = int(re.findall(r"DUE_DIGITS = (\d+)", (files("duly._lua") / "lib/lane_layout.lua").read_text())[0])
 """How a due time is written in a member of `parked`."""
 
 T = TypeVar("T")

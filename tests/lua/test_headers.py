@@ -232,7 +232,7 @@ def _stride(name: str, kind: _lua.Kind = "queue") -> int:
 @pytest.mark.parametrize(
     ("name", "stride"),
     [("send", 3), ("send_checked", 3), ("ack", 2), ("retry", 5), ("defer", 4), ("release", 2), ("recycle", 4),
-     ("reject", 5), ("extend", 3), ("progress", 4), ("finish", 3), ("redrive", 3), ("purge", 2), ("move", 3),
+     ("reject", 5), ("extend", 3), ("progress", 4), ("finish", 2), ("redrive", 3), ("purge", 2), ("move", 3),
      ("correct", 2), ("fire", 3)],
 )  # fmt: skip
 def test_the_columns_of_a_repeated_argument_are_read_from_the_header(name: str, stride: int) -> None:

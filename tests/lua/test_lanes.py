@@ -90,6 +90,18 @@ def test_a_batch_takes_one_of_each_key_and_parks_the_others(queue: Queue) -> Non
     assert {id_: lease.key for id_, lease in state.leases.items()} == {"a1": "a", "b1": "b", "plain": None}
 
 
+def test_a_message_that_is_parked_and_handed_its_lane_in_one_claim_stays(queue: Queue, clock: ServerClock) -> None:
+    """Its owner has expired, and the claim finds that out after it has parked the others."""
+    queue.send("a", key="k", ttl=60)
+    (first,) = take(queue)
+    queue.send("b", "c", key="k")
+    queue.call(ops.retry(queue.keys, [(first, 0, "boom", "")]))
+    stranger(queue, "ZREM", "expires", "a")
+    clock.freeze(NOW + 61 * SECOND)
+    assert finished_in_order(queue) == ["b", "c"]
+    assert_nothing_left(queue)
+
+
 def test_a_claim_parks_nothing_after_the_messages_that_it_leases(queue: Queue) -> None:
     queue.send("a", "b", "c", key="k")
     assert ids_of(queue.claim(1)) == ["a"]

@@ -60,7 +60,29 @@ def test_a_helper_that_only_parts_call_is_made_with_them() -> None:
     assert moved == "local function a()\nend\nlocal function b()\n  a()\nend\n"
     assert found.before == "local function c()\nend\n"
     assert found.behind == "c()\nlazy_part('limits').room()\n"
-    assert f"if not makers then\n{moved}" in found.with_shared(moved)
+    assert f"if not makers then\n{moved}" in found.with_names(moved, lambda _: "")
+
+
+def test_a_part_that_is_made_alone_has_its_own_helpers_and_names() -> None:
+    alone = LANES._replace(alone="local function turn()\nend\n")
+    behind = lazy.with_calls("in_turn(claim)\nroom()\n", [LIMITS, alone])
+    found = lazy.cut(lazy.written_parts([LIMITS, alone], "-- shared\n", behind) + behind)
+
+    assert found.alone.startswith(alone.alone)
+    assert "in_turn" not in found.lazy
+    assert "room" in found.lazy
+    written = found.with_names("-- of all\n", lambda text: "-- its own\n" if text == found.alone else "")
+    assert f"if name == 'lanes' then\n-- its own\n{alone.alone}" in written
+    assert written.index("functions = { in_turn = in_turn }\nelse") < written.index("makers then\n-- of all\n-- shared")
+
+
+def test_a_claim_of_messages_with_keys_makes_no_helper_of_other_parts() -> None:
+    code = lazy.cut(_lua.script("claim").text)
+
+    assert re.findall(r"^local function (\w+)\(", code.alone, re.MULTILINE)[-2:] == ["in_turn", "in_its_turn"]
+    for name in ("flaw_of", "hand_on", "keys = {"):
+        assert name in code.lazy
+        assert name not in code.alone
 
 
 def test_a_call_of_claim_makes_no_name_that_only_parts_use() -> None:
@@ -74,8 +96,9 @@ def test_a_call_of_claim_makes_no_name_that_only_parts_use() -> None:
 @every_kind
 @pytest.mark.parametrize("name", ["claim", "finish"])
 def test_parts_share_the_functions_of_their_script(name: str, kind: _lua.Kind) -> None:
-    """A file that both include is there once. A second copy would cost every call."""
-    functions = Counter(re.findall(r"^local function (\w+)\(", _lua.script(name, kind).text, re.MULTILINE))
+    """A file that both include is there once. A second copy would cost every call, unless its part is made alone."""
+    code = lazy.cut(_lua.script(name, kind).text)
+    functions = Counter(re.findall(r"^local function (\w+)\(", code.always + code.lazy, re.MULTILINE))
 
     assert [name for name, times in functions.items() if times > 1] == []
 

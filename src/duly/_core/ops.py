@@ -16,6 +16,7 @@ from duly._core.history import ring_of
 from duly._core.keys import EVERY_PRIORITY, LockKeys, OnceKeys, QueueKeys, RegistryKeys, ScheduleKeys, TopicKeys
 from duly._core.outgoing import Outgoing, microseconds
 from duly._core.resp import Arg
+from duly._core.results import packed_results
 from duly._core.topic_ops import ONLY_PRIORITY, Publication, entry_texts, stream_bounds
 from duly.message import Bucket, Message, PendingMessage, Stats, WorkerInfo
 from duly.options import Keep, QueueOptions, checked_seconds, interval_of
@@ -116,9 +117,10 @@ def ack(keys: QueueKeys, options: QueueOptions, settles: Sequence[Held]) -> Call
 
 def finish(keys: QueueKeys, options: QueueOptions, settles: Sequence[tuple[Held, str]]) -> Call[list[int]]:
     """Finish messages, each with its packed result (section 6 of the protocol); empty: no result."""
-    args: list[Arg] = [EVERY_PRIORITY, *_done_bounds(options)]
-    for settle, result in settles:
-        args += (settle.id, settle.fence, result)
+    results = "" if options.done is None else packed_results([result for _, result in settles])
+    args: list[Arg] = [EVERY_PRIORITY, *_done_bounds(options), results]
+    for settle, _ in settles:
+        args += (settle.id, settle.fence)
     return Call(keys.script("finish"), keys, args, replies.lost_positions)
 
 

@@ -2,7 +2,10 @@
 
 import binascii
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from duly._core import codec
 from duly._core.outcome_rules import storable
@@ -16,6 +19,8 @@ RECHECK: Final = 5.0
 
 REGISTERED: Final = 60.0
 """Seconds after which the server forgets a waiting caller. The caller registers again long before."""
+
+_decode_results: Final = msgspec.msgpack.Decoder(list[str]).decode
 
 
 def packed_result(value: Any, most: int) -> str:
@@ -36,6 +41,16 @@ def packed_result(value: Any, most: int) -> str:
             f"ea result of {len(raw)} bytes is over max_message_bytes={most}: store it elsewhere and return its place"
         )
     return text
+
+
+def packed_results(results: Sequence[str]) -> bytes:
+    """Pack the results of several messages as one argument of a script."""
+    return msgspec.msgpack.encode(results)
+
+
+def unpacked_results(packed: bytes) -> list[str]:
+    """Undo `packed_results`."""
+    return _decode_results(packed)
 
 
 def refusal_of(packed: str) -> str | None:

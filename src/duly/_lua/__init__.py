@@ -74,14 +74,21 @@ def expanded(text: str, kind: Kind = "queue", seen: set[str] | None = None) -> s
 
 def _with_parts(text: str, found: re.Match[str], kind: Kind, seen: set[str]) -> str:
     """Replace includes and lazy parts of a script that has lazy parts."""
-    paths = lazy.PATH.findall(found[0])
+    ways = [way for way, _ in lazy.PATH.findall(found[0])]
+    paths = [path for _, path in lazy.PATH.findall(found[0])]
     texts = [_in_form(_read(path), kind) for path in paths]
-    parts = [
-        lazy.Part(PurePosixPath(path).stem, _INCLUDE.sub("", text)) for path, text in zip(paths, texts, strict=True)
-    ]
     before = expanded(text[: found.start()], kind, seen)
-    includes = "".join(line[0] for text in texts for line in _INCLUDE.finditer(text))
-    shared = expanded(includes, kind, {*seen, *paths})
+    includes = ["".join(line[0] for line in _INCLUDE.finditer(text)) for text in texts]
+    parts = [
+        lazy.Part(
+            PurePosixPath(path).stem,
+            _INCLUDE.sub("", text),
+            expanded(included, kind, {*seen}) if way == "alone" else None,
+        )
+        for way, path, text, included in zip(ways, paths, texts, includes, strict=True)
+    ]
+    shared = "".join(included for way, included in zip(ways, includes, strict=True) if way == "lazy")
+    shared = expanded(shared, kind, {*seen, *paths})
     behind = lazy.with_calls(expanded(text[found.end() :], kind, seen), parts)
     return before + lazy.written_parts(parts, shared, behind) + behind
 
@@ -165,11 +172,16 @@ def script(name: str, kind: Kind = "queue") -> Script:
     first = preamble(name, kind)
     code, helpers = _cut(first + _body(name), known, kind)
     if code.block:
-        names = declarations(known, helpers + code.block, of_group=form_of(kind) == "group", but=declared(first))
+        names = declarations(known, helpers + code.lazy, of_group=form_of(kind) == "group", but=declared(first))
         if misused := declared(names) & set(_WORD.findall(helpers)):
             raise BadName(f"a helper of {name} that only parts call uses {sorted(misused)}")
         helpers += _assembled(names, kind)
-    text = _tidied(code.with_shared(helpers))
+
+    def names_alone(text: str) -> str:
+        names = declarations(known, text, of_group=form_of(kind) == "group", but=declared(first))
+        return _assembled(names, kind)
+
+    text = _tidied(code.with_names(helpers, names_alone))
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     keys = tuple("waiting*" if key == "waiting" else key for key in known.keys)
     return Script(name, text, sha, keys, known.argv)

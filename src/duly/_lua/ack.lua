@@ -21,7 +21,7 @@ if #ids == 0 then
   return lost
 end
 if #held.owners > 0 then
-  return redis.error_reply('ERR message ' .. held.owners[2] .. ' has a key: it is finished by the script finish')
+  return redis.error_reply('ERR message ' .. held.owners[1] .. ' has a key: it is finished by the script finish')
 end
 
 remove_leased(LEASED, ids)

@@ -85,7 +85,8 @@ local GROUP = group_of(LEASED)
 -- @lazy lib/claim/suspects.lua
 -- @lazy lib/claim/large_records.lua
 -- @lazy lib/claim/lateness.lua
--- @lazy lib/claim/lanes.lua
+-- @lazy lib/claim/seldom_keys.lua
+-- @alone lib/claim/lanes.lua
 -- @lazy lib/claim/share_search.lua
 -- @lazy lib/claim/shares.lua
 -- @lazy lib/claim/limits.lua

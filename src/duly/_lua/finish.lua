@@ -6,7 +6,8 @@ ARGV     sequence   text
          digits     text
          keeps      flag    1: finished messages are kept in `done` | 0: they are removed
          done_kept  row     count, age: microseconds, bytes; of finished messages, -1: no bound
-         settles*   rows    id, fence, result: '' for none
+         results    text    of the settles, as a MessagePack array, '' for none; not read unless messages are kept
+         settles*   rows    id, fence
 DRAINS   leases
 RETURNS  { position ... } of those whose lease was lost
 KEEPS    I1 I2 I5 I6 I7 I9: a stale fence changes nothing; a finished message hands its lane on.
@@ -30,13 +31,13 @@ if #held.ids == 0 then
 end
 
 local now = tick(redis.call('HGET', keys.meta, 'clock'))
-local results, kept = {}, nil
+local chosen, kept = {}, nil
 if keeps then
+  local given = cmsgpack.unpack(results)
   for i, at in ipairs(held.ats) do
-    results[i] = settles.result(at)
+    chosen[i] = given[(at - settles.first) / settles.stride + 1]
   end
   kept = bounds_of(done_kept.count, done_kept.age, done_kept.bytes)
 end
-store_clock(keys.meta, now)
-finish(keys, held, results, kept, now)
+finish(keys, held, chosen, kept, now)
 return answer(lost)

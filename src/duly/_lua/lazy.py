@@ -7,6 +7,9 @@ functions like any others:
     -- @lazy lib/claim/limits.lua
     local limits = room(claim)
 
+A part that many calls need is named with `-- @alone`. It has its own copies of the functions that it includes, so that
+its first call does not create those of all other parts.
+
 In place of these lines the loader writes one function, `lazy_part`. It contains the files that the parts include, and
 one function per part. `room(claim)` becomes `lazy_part('limits').room(claim)`. The first call of `lazy_part` creates
 the functions of the included files, and the first call for a part creates those of the part. docs/decisions/0023 has
@@ -14,15 +17,16 @@ figures.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-LAZY: Final = re.compile(r"(?:^-- @lazy lib/[\w/]+\.lua\n)+", re.MULTILINE)
+LAZY: Final = re.compile(r"(?:^-- @(?:alone|lazy) lib/[\w/]+\.lua\n)+", re.MULTILINE)
 """The lines that name the parts of a script, one after the other."""
-PATH: Final = re.compile(r"^-- @lazy (lib/[\w/]+\.lua)$", re.MULTILINE)
+PATH: Final = re.compile(r"^-- @(alone|lazy) (lib/[\w/]+\.lua)$", re.MULTILINE)
 HELPER: Final = re.compile(r"^local function (\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
 _FUNCTION: Final = re.compile(r"^local function (\w+)\(", re.MULTILINE)
 _FIRST_LINE: Final = "local lazy_part, made, makers\n"
+_ALONE: Final = re.compile(r"^(if name == '\w+' then\n)(.*?)^functions = .*\nelse", re.MULTILINE | re.DOTALL)
 _SHARED: Final = "if not makers then\n"
 _LAST_LINES: Final = "return functions\nend\n"
 _BLOCK: Final = re.compile(rf"^{_FIRST_LINE}.*?^{_LAST_LINES}", re.MULTILINE | re.DOTALL)
@@ -38,6 +42,8 @@ class Part(NamedTuple):
     name: str
     text: str
     """Without its includes."""
+    alone: str | None = None
+    """The files that it includes, if it has its own copies of their functions."""
 
     @property
     def functions(self) -> list[str]:
@@ -61,23 +67,29 @@ def with_calls(text: str, parts: Iterable[Part]) -> str:
 def written_parts(parts: list[Part], shared: str, users: str) -> str:
     """Write `lazy_part`. `shared` has the files that the parts include, `users` is the text that calls the parts."""
     texts = {part.name: with_calls(part.text, [other for other in parts if other != part]) for part in parts}
-    makers = []
+    makers, alone = "", ""
     for part in parts:
         others = users + "".join(text for name, text in texts.items() if name != part.name)
         used = [name for name in part.functions if f"lazy_part('{part.name}').{name}(" in others]
         returned = ", ".join(f"{name} = {name}" for name in used)
-        makers.append(f"{part.name} = function()\n{texts[part.name]}return {{ {returned} }}\nend,\n")
+        if part.alone is None:
+            makers += f"{part.name} = function()\n{texts[part.name]}return {{ {returned} }}\nend,\n"
+        else:
+            code = part.alone + texts[part.name]
+            alone += f"if name == '{part.name}' then\n{code}functions = {{ {returned} }}\nelse"
     return (
         f"{_FIRST_LINE}"
         "lazy_part = function(name)\n"
-        f"{_SHARED}{shared}"
-        f"made, makers = {{}}, {{\n{''.join(makers)}}}\n"
-        "end\n"
+        "made = made or {}\n"
         "local functions = made[name]\n"
         "if not functions then\n"
+        f"{alone or 'do'}\n"
+        f"{_SHARED}{shared}"
+        f"makers = {{\n{makers}}}\n"
+        "end\n"
         "functions = makers[name]()\n"
-        "made[name] = functions\n"
-        f"end\n{_LAST_LINES}"
+        "end\n"
+        f"made[name] = functions\nend\n{_LAST_LINES}"
     )
 
 
@@ -94,9 +106,21 @@ class Cut(NamedTuple):
         """The text that every call runs."""
         return self.before + self.behind
 
-    def with_shared(self, names: str) -> str:
-        """Write the script, with more that the parts share."""
-        return self.before + self.block.replace(_SHARED, _SHARED + names, 1) + self.behind
+    @property
+    def alone(self) -> str:
+        """The text of the parts that share nothing with others."""
+        return "".join(match[2] for match in _ALONE.finditer(self.block))
+
+    @property
+    def lazy(self) -> str:
+        """The text of all other parts."""
+        return _ALONE.sub("", self.block)
+
+    def with_names(self, shared: str, alone: Callable[[str], str]) -> str:
+        """Write the script, with more that the parts share, and the names of each part that shares nothing."""
+        block = self.block.replace(_SHARED, _SHARED + shared, 1)
+        block = _ALONE.sub(lambda match: match[1] + alone(match[2]) + match[0][len(match[1]) :], block)
+        return self.before + block + self.behind
 
 
 def cut(code: str) -> Cut:
@@ -110,7 +134,7 @@ def cut(code: str) -> Cut:
 def with_helpers(code: Cut) -> tuple[Cut, str]:
     """Take helpers out that only parts call. Returns the rest, and these helpers."""
     before, moved = code.before, ""
-    while found := [each for each in HELPER.finditer(before) if _is_unused(each[1], before + code.behind)]:
+    while found := [each for each in HELPER.finditer(before) if _is_unused(each[1], before + code.alone + code.behind)]:
         last = found[-1]
         before, moved = before[: last.start()] + before[last.end() :], last[0] + moved
     return code._replace(before=before), moved

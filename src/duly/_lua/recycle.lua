@@ -53,7 +53,7 @@ local function renewed(held, old, counted, clock)
   end
   counted[CYCLES] = counted[CYCLES] + 1
   if held.lease.key then
-    hand_on(keys, { held.lease.key, held.id }, clock)
+    hand_on(keys, { held.lease.key }, { held.id }, clock)
   end
   return record, due_of(record)
 end

@@ -59,7 +59,7 @@ local function return_to_lane(id, record, is_own_place)
   local stored = key and redis.call('HGET', keys.lanes, key)
   local owner = stored and string.sub(stored, 2)
   if owner == id and at_end then
-    hand_on(keys, { key, id }, now) -- it blocked its lane, and now others go first
+    hand_on(keys, { key }, { id }, now) -- it blocked its lane, and now others go first
   elseif owner and owner ~= id and is_own_place then
     take_place_in_lane(key, id, record, owner)
   end

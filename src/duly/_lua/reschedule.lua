@@ -48,7 +48,7 @@ if counted[DUE] > 0 then
   keep_counts(keys.counts, id, counted)
 end
 if key and not was_delivered(counted) then
-  hand_on(keys, { key, id }, now) -- it was never delivered: another of its lane may come first
+  hand_on(keys, { key }, { id }, now) -- it was never delivered: another of its lane may come first
 end
 store_clock(keys.meta, now)
 leave_wake_token(keys.wake)

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 from duly import _lua
 from duly._core.effects import Effect
 from duly._core.replies import COMMIT_DONE, COMMIT_IMPOSSIBLE, COMMIT_LOST, COMMIT_NO_ROOM
+from duly._core.results import packed_results
 from duly.memory import sends, settles, topics
 from duly.memory.calls import Kept
 from duly.memory.message import StoredMessage
@@ -76,7 +77,8 @@ def commit(queue: QueueState, args: list[bytes], reach: Reach) -> Any:
         if problem is not None:
             return Kept([COMMIT_IMPOSSIBLE, position, problem.encode()])
     answers = [_exact(reach.store.run(effect, now_ms)) for effect in effects]
-    settles.finish(queue, [args[4], *args[:4], id_, args[6], args[7]], int(args[8]))
+    result = packed_results([args[7].decode()])
+    settles.finish(queue, [args[4], *args[:4], result, id_, args[6]], int(args[8]))
     queue.clock = now
     outcomes, before = list[Any](), 0
     for plan in plans:

@@ -11,6 +11,7 @@ import msgspec
 from duly._core import codec
 from duly._core.bounds import FLAG_HAS_COUNTS
 from duly._core.codec import Counts, Fault, Lease, part_of, stamped
+from duly._core.results import unpacked_results
 from duly._core.verbs import VERBS
 from duly.errors import CodecError
 from duly.memory.calls import ErrorReply, Kept
@@ -68,7 +69,11 @@ def finish(queue: QueueState, args: list[bytes], result_in: int = 0) -> Any:
     With `result_in`, the result is not known yet. `keep_result` may bring it within that number of microseconds.
     """
     keeps, keep = args[1] == b"1", Keep(*map(int, args[2:5]))
-    held, lost = _sorted_by_holding(queue, args[5:], 3)
+    rows = args[6:]
+    if keeps:
+        results = unpacked_results(args[5])
+        rows = [part for at, result in enumerate(results) for part in (*args[6 + 2 * at : 8 + 2 * at], result.encode())]
+    held, lost = _sorted_by_holding(queue, rows, 3 if keeps else 2)
     if not held:
         return lost
     now = queue.clock = queue.tick()

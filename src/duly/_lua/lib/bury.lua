@@ -21,5 +21,5 @@ local function bury(keys, id, record, size, reason, counted, history, now, key)
   end
   -- A flawed message cannot be redriven, so it must not block its lane.
   local is_waited_for = keys.blocks and not flaw_of(record)
-  return key and not is_waited_for and hand_on(keys, { key, id }, now) or false
+  return key and not is_waited_for and hand_on(keys, { key }, { id }, now) or false
 end

@@ -17,7 +17,7 @@ end
 
 -- `held` comes from lib/held_batch.lua and is not empty. `results` are those of the handlers, in the same order. `keep`
 -- has the bounds of `done`, or is nil. `result_until` is until when a pending result may be stored, or nil. The caller
--- has checked everything, and stores the time.
+-- has checked everything.
 local function finish(keys, held, results, keep, now, result_until)
   remove_leased(keys.leased, held.ids)
   redis.call('HDEL', keys.leases, unpack(held.ids))
@@ -27,8 +27,9 @@ local function finish(keys, held, results, keep, now, result_until)
     forget_finished(keys, held)
   end
   local meta = redis.call('HMGET', keys.meta, 'acked', 'bytes', 'limited')
-  redis.call('HSET', keys.meta, 'acked', (meta[1] or 0) + #held.ids, 'bytes', (meta[2] or 0) - held.size)
-  if #held.owners > 0 and hand_on(keys, held.owners, now) then
+  local acked, bytes = (meta[1] or 0) + #held.ids, (meta[2] or 0) - held.size
+  redis.call('HSET', keys.meta, 'clock', now, 'acked', acked, 'bytes', bytes)
+  if #held.owners > 0 and hand_on(keys, held.lanes, held.owners, now) then
     leave_wake_token(keys.wake)
   elseif not announce_room(keys.wake, keys.meta, meta[3]) then
     take_wake_token_if_empty(keys.wake, keys.msgs, keys.meta)

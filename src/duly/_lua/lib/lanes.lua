@@ -4,25 +4,8 @@
 -- is a linear search.
 
 -- @include lib/clock.lua
-
-local LANES_GUARD_FIELD, LANES_GUARD = '', string.rep('\1', 65) -- no key is empty
-local NONE_PARKED, SOME_PARKED, NONE_PARKED_BYTE = '-', '+', 45
--- Long enough that no member fits into the compact encoding of a sorted set, in which every lookup is a linear search.
-local DUE_DIGITS = 64
-local NO_TIME = 9007199254740992 -- microseconds, in the year 2255
-
--- Returns the member of `parked` for a message: its key, then the order within the lane. Keys have no control
--- characters.
-local function member_of(key, priority, due, id)
-  if not (due >= 0 and due < NO_TIME) then
-    due = 0 -- another program wrote it: the member must have its digits even so
-  end
-  return key .. string.format('\0%d%064.0f', 9 - priority, due) .. id
-end
-
-local function parked_member(key, record, id)
-  return member_of(key, priority_of(record), due_of(record), id)
-end
+-- @include lib/record.lua
+-- @include lib/lane_layout.lua
 
 -- Returns the key of a readable record, or nil.
 local function key_of(record)
@@ -59,14 +42,14 @@ local function give_lanes(keys, first, now)
   local members, rows, places = {}, {}, {}
   for i = 1, #first, 3 do
     local key, member, has_more = first[i], first[i + 1], first[i + 2]
-    local id, at = id_of_parked(member), #key + 2
-    local priority = 9 - tonumber(string.sub(member, at, at))
+    local at = #key + 2
+    local id, priority = string.sub(member, at + DUE_DIGITS + 1), 9 - tonumber(string.sub(member, at, at))
     local place = places[priority] or {}
     places[priority] = place
     members[#members + 1] = member
     rows[#rows + 1] = key
     rows[#rows + 1] = (has_more and SOME_PARKED or NONE_PARKED) .. id
-    place[#place + 1] = has_more and now or tonumber(string.sub(member, at + 1, at + DUE_DIGITS))
+    place[#place + 1] = has_more and now or string.sub(member, at + DUE_DIGITS - LAST_DIGITS + 1, at + DUE_DIGITS)
     place[#place + 1] = id
   end
   for priority, place in pairs(places) do
@@ -76,38 +59,41 @@ local function give_lanes(keys, first, now)
   redis.call('ZREM', keys.parked, unpack(members)) -- last: a call that fails on a damaged key loses no message
 end
 
--- Hands lanes on to their next messages; `owners` is { key, id ... }. Returns true if one of these may be claimed now.
-local function hand_on(keys, owners, now)
-  local lanes, free, first = {}, {}, {}
-  for i = 1, #owners, 2 do
-    lanes[#lanes + 1] = owners[i]
-  end
+-- Hands `lanes` of the messages `owners` on to their next messages, and uses the table for those that are free then.
+-- Returns true if one of the next messages may be claimed now.
+local function hand_on(keys, lanes, owners, now)
   local stored = redis.call('HMGET', keys.lanes, unpack(lanes))
-  for i, key in ipairs(lanes) do
-    local id = owners[2 * i]
-    local has_parked = stored[i] == SOME_PARKED .. id
-    local members = has_parked and first_parked(keys.parked, key, 2)
-    if members and members[1] then
-      local n = #first
-      first[n + 1], first[n + 2], first[n + 3] = key, members[1], #members > 1
-    elseif has_parked or stored[i] == NONE_PARKED .. id then
-      free[#free + 1] = key
+  local first, n, free = {}, 0, 0
+  for i = 1, #owners do -- ipairs would call a function for each
+    local id, key, stored_owner = owners[i], lanes[i], stored[i]
+    local is_free = stored_owner == NONE_PARKED .. id
+    if not is_free and stored_owner == SOME_PARKED .. id then
+      local members = first_parked(keys.parked, key, 2)
+      is_free = not members[1]
+      if not is_free then
+        first[n + 1], first[n + 2], first[n + 3] = key, members[1], #members > 1
+        n = n + 3
+      end
+    end
+    if is_free then
+      free = free + 1
+      lanes[free] = key
     end
   end
-  if #first > 0 then
+  if n > 0 then
     give_lanes(keys, first, now)
   end
-  if #free > 0 then
-    free_lanes(keys.lanes, free)
+  if free > 0 then
+    free_lanes(keys.lanes, { unpack(lanes, 1, free) })
   end
-  return #first > 0
+  return n > 0
 end
 
 -- Hands on the lane of a message that ends, in any place. If the record is lost, its lease has the key. Returns true if
 -- another message may be claimed now.
 local function leave_lane(keys, id, record, now, lease)
   local key = lease and lease.key or not flaw_of(record) and key_of(record)
-  if not key or not hand_on(keys, { key, id }, now) then
+  if not key or not hand_on(keys, { key }, { id }, now) then
     return false
   end
   store_clock(keys.meta, now) -- otherwise a server clock that steps back would hide the next message

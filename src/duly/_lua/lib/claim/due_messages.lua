@@ -26,7 +26,8 @@ local function lease_text(claim, size, flags, priority, key)
   return text .. around.size .. key .. around.tail
 end
 
--- Leases those of `candidates` that can be delivered. `lanes` has their keys, if the queue is known to have any.
+-- Leases those of `candidates` that can be delivered. `lanes` has their keys, true for those that are parked, if the
+-- queue is known to have any.
 local function lease_candidates(claim, waiting, candidates, found, lanes)
   local ids, records, leased, leases = claim.ids, claim.records, claim.leased, claim.leases
   local deadline, byte, n, bytes = claim.deadline, string.byte, #claim.ids, claim.bytes
@@ -34,14 +35,14 @@ local function lease_candidates(claim, waiting, candidates, found, lanes)
   for i, id in ipairs(candidates) do
     local record = found[i]
     local flags, priority = byte(record or '', FLAGS_AT, PRIORITY_AT)
-    local key, is_parked = lanes and lanes[i], false -- a message with a lane is readable
+    local key = lanes and lanes[i] -- a message with a lane is readable
     if not lanes and priority and flags % (2 * FLAG_KEY) >= FLAG_KEY then
-      key, is_parked = in_its_turn(claim, waiting, id, record)
+      key = in_its_turn(claim, waiting, id, record)
+      claim.is_full = claim.is_full or key == true -- more may be due
     end
     local is_plain = flags == 0 or (key and flags % 2 ~= FLAG_TTL)
-    if is_parked then
-      claim.is_full = true -- more may be due
-    elseif (is_plain and priority and priority <= 9) or may_be_delivered(claim, waiting, id, record) then
+    local is_good = is_plain and priority and priority <= 9
+    if key ~= true and (is_good or may_be_delivered(claim, waiting, id, record)) then
       n = n + 1
       if counts then
         claim.counts[n] = counts[i] or ''
@@ -65,20 +66,17 @@ local function take(claim, waiting, candidates, wanted)
   if #candidates == 0 then
     return 0
   end
-  local found, lanes = redis.call('HMGET', MSGS, unpack(candidates)), nil
+  local found, at = redis.call('HMGET', MSGS, unpack(candidates)), #claim.ids + 1
+  local lanes, had_turn = nil, #candidates
   if claim.is_keyed then
-    candidates, found, lanes = in_turn(claim, waiting, candidates, found, wanted)
-    if #candidates == 0 then
-      return 0
-    end
+    lanes, had_turn = in_turn(claim, waiting, candidates, found, wanted)
   end
-  local at = #claim.ids + 1
   lease_candidates(claim, waiting, candidates, found, lanes)
   if claim.ids[at] then
     local since = claim.any_counts and due_by_counts(claim.counts[at])
     since = since or struct.unpack('<d', claim.records[at], DUE_AT)
     claim.lateness = math.max(claim.lateness, claim.now - since)
+    redis.call('ZREM', waiting, unpack(claim.ids, at)) -- the others are gone already
   end
-  redis.call('ZREM', waiting, unpack(candidates)) -- undeliverable ones are gone already
-  return #candidates
+  return had_turn
 end

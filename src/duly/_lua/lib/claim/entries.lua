@@ -53,7 +53,7 @@ local function take_entries(claim, entries, fed, largest)
   if #entries == 0 then
     return largest
   end
-  local chosen, found, size, most, any_key = store_entries(claim, entries)
+  local stored, found, size, most, any_key = store_entries(claim, entries)
   largest = math.max(largest, most)
   if largest > LARGE and not claim.has_large then
     redis.call('HSET', META, 'large', 1)
@@ -61,19 +61,21 @@ local function take_entries(claim, entries, fed, largest)
   local lanes
   if any_key then
     redis.call('HSET', META, 'keyed', 1)
-    chosen, found, lanes = entries_in_turn(claim, chosen, found)
+    lanes = entries_in_turn(claim, stored, found)
   end
   local ids, records, leased, leases = claim.ids, claim.records, claim.leased, claim.leases
   local n, deadline = #ids, claim.deadline
-  for i = 1, #chosen do
-    n = n + 1
-    local id, record, key = chosen[i], found[i], lanes and lanes[i]
-    ids[n], records[n] = id, record
-    if claim.any_counts then
-      claim.counts[n] = ''
+  for i = 1, #stored do
+    local id, record, key = stored[i], found[i], lanes and lanes[i]
+    if key ~= true then
+      n = n + 1
+      ids[n], records[n] = id, record
+      if claim.any_counts then
+        claim.counts[n] = ''
+      end
+      leased[2 * n - 1], leased[2 * n] = deadline, id
+      leases[2 * n - 1], leases[2 * n] = id, lease_text(claim, #record, key and FLAG_KEY or 0, 0, key)
     end
-    leased[2 * n - 1], leased[2 * n] = deadline, id
-    leases[2 * n - 1], leases[2 * n] = id, lease_text(claim, #record, key and FLAG_KEY or 0, 0, key)
   end
   claim.bytes = claim.bytes + size
   claim.lateness = math.max(claim.lateness, claim.now - sent_by(entries[1][1]))

@@ -74,20 +74,11 @@ local function matching_entries(claim, entries)
   return matching
 end
 
--- Returns those of the stored entries whose turn it is in their lanes. The others are parked.
+-- Parks those of the stored entries whose turn it is not in their lanes. Returns the keys by position, true for those.
 local function entries_in_turn(claim, ids, records)
-  local chosen, chosen_records, lanes = in_turn(claim, WAITING[0], ids, records, #ids)
-  if #chosen < #ids then
-    local is_chosen, others = {}, {}
-    for _, id in ipairs(chosen) do
-      is_chosen[id] = true
-    end
-    for _, id in ipairs(ids) do
-      if not is_chosen[id] then
-        others[#others + 1] = id
-      end
-    end
-    ack(claim, others) -- they are parked in the group's store, and no consumer holds them
+  local lanes, _, ids_parked = in_turn(claim, WAITING[0], ids, records, #ids)
+  if #ids_parked > 0 then
+    ack(claim, ids_parked) -- they are in the group's store, and no consumer holds them
   end
-  return chosen, chosen_records, lanes
+  return lanes
 end

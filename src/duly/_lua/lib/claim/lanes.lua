@@ -1,83 +1,90 @@
 -- Part of claim: the order within a key (decision 15). A message whose turn it is takes its lane, and the others are
 -- parked behind it. Reads claim.now. Adds to claim.parked.
 
--- @include lib/record.lua
--- @include lib/lanes.lua
+-- @include lib/lane_layout.lua
 
 local byte, sub = string.byte, string.sub
 
--- Returns the key of a message that may be delivered if it is its turn; false: it has no key, is flawed or has expired.
-local function lane_of(now, record)
-  local flags, priority, low, high = byte(record or '', FLAGS_AT, OPTIONS_AT + 1)
-  if flags == FLAG_KEY and high then -- a shortcut for most messages
-    local last = OPTIONS_AT + 1 + low + 256 * high
-    return last <= #record and priority <= 9 and sub(record, OPTIONS_AT + 2, last)
+-- Returns the keys of the records `found` by position, false for none, and whether all have one.
+local function keys_of(now, found)
+  local lanes, all_have = { unpack(found) }, true -- a copy, because it has room for all
+  for i = 1, #found do -- ipairs would call a function for each
+    local record, key = found[i], false
+    local flags, priority, low, high = byte(record or '', FLAGS_AT, OPTIONS_AT + 1)
+    if flags == FLAG_KEY and high and priority <= 9 then -- a shortcut for most messages
+      local last = OPTIONS_AT + 1 + low + 256 * high
+      key = last <= #record and sub(record, OPTIONS_AT + 2, last)
+    elseif flags and flags ~= 0 then
+      key = lane_of(now, record)
+    end
+    lanes[i] = key
+    if not key then
+      all_have = false
+    end
   end
-  if not flags or not has(flags, FLAG_KEY) or flaw_of(record) then
-    return false
-  end
-  return not (has(flags, FLAG_TTL) and expiry_of(record) <= now) and key_of(record)
+  return lanes, all_have
 end
 
--- Returns the keys of the records `found` by position, false for none, and the stored owner of each lane.
-local function lanes_of(now, found)
-  local lanes, asked, owner = {}, {}, {}
-  for i, record in ipairs(found) do
-    local key = lane_of(now, record)
-    lanes[i] = key
-    if key then
-      asked[#asked + 1] = key
-    end
+-- Returns the stored owners of lanes by position, false for none.
+local function owners_of(lanes, all_have)
+  if all_have then
+    return redis.call('HMGET', LANES, unpack(lanes))
+  end
+  local asked, owners, at = {}, {}, 0
+  for _, key in ipairs(lanes) do
+    asked[#asked + 1] = key or nil
   end
   local stored = #asked > 0 and redis.call('HMGET', LANES, unpack(asked))
-  for i, key in ipairs(asked) do
-    owner[key] = stored[i] or nil
+  for i, key in ipairs(lanes) do
+    at = key and at + 1 or at
+    owners[i] = key and stored[at]
   end
-  return lanes, owner
+  return owners
 end
 
--- Returns up to `wanted` of the due messages whose turn it is in their lanes, with their records and keys. They own
--- their lanes from now on. The others before them are parked.
+-- Parks due messages whose turn it is not in their lanes, until there are `wanted` others, which own their lanes from
+-- now on. Cuts `candidates` off behind them. Returns the keys by position, or true for a message that is parked, the
+-- number of the others, and the ids of those that are parked.
 local function in_turn(claim, waiting, candidates, found, wanted)
-  local lanes, owner = lanes_of(claim.now, found)
-  local chosen, chosen_records, chosen_lanes, members, ids_parked, rows = {}, {}, {}, {}, {}, {}
-  local n, r = 0, 0
-  for i, id in ipairs(candidates) do
-    if n == wanted then
-      break
-    end
-    local key = lanes[i]
-    local held_by, new_owner = key and owner[key]
-    if not held_by or sub(held_by, 2) == id then
-      new_owner = key and not held_by and NONE_PARKED .. id
-      n = n + 1
-      chosen[n], chosen_records[n], chosen_lanes[n] = id, found[i], key
-    else
+  local lanes, all_have = keys_of(claim.now, found)
+  local stored, owner, rows, members, ids_parked = owners_of(lanes, all_have), {}, {}, {}, {}
+  local left, r = wanted, 0
+  for i = 1, #candidates do
+    local id, key = candidates[i], lanes[i]
+    local held_by, new_owner = key and (owner[key] or stored[i]), nil
+    if left == 0 then
+      candidates[i] = nil
+    elseif held_by and sub(held_by, 2) ~= id then
       new_owner = byte(held_by) == NONE_PARKED_BYTE and SOME_PARKED .. sub(held_by, 2)
       members[#members + 1] = 0
       members[#members + 1] = parked_member(key, found[i], id)
       ids_parked[#ids_parked + 1] = id
+      lanes[i] = true
+    else
+      new_owner = key and not held_by and NONE_PARKED .. id
+      left = left - 1
     end
     if new_owner then
-      owner[key], rows[r + 1], rows[r + 2] = new_owner, key, new_owner
+      owner[key] = new_owner
+      rows[r + 1] = key
       r = r + 2
+      rows[r] = new_owner
     end
   end
   if #ids_parked > 0 then
     redis.call('ZADD', PARKED, unpack(members))
-    redis.call('ZREM', waiting, unpack(ids_parked))
+    redis.call('ZREM', waiting, unpack(ids_parked)) -- at once: another may end in this call, and hand its lane on
     claim.parked = claim.parked + #ids_parked
   end
   if r > 0 then
     redis.call('HSET', LANES, LANES_GUARD_FIELD, LANES_GUARD, unpack(rows))
   end
-  return chosen, chosen_records, chosen_lanes
+  return lanes, wanted - left, ids_parked
 end
 
 -- For a message with a key in a queue without the field `keyed`, because `meta` was lost or an older version stored the
--- message. Returns its lane, and whether it is parked.
+-- message. Returns its key, or true if it is parked.
 local function in_its_turn(claim, waiting, id, record)
   redis.call('HSET', META, 'keyed', 1)
-  local chosen, _, lanes = in_turn(claim, waiting, { id }, { record }, 1)
-  return lanes[1], #chosen == 0
+  return in_turn(claim, waiting, { id }, { record }, 1)[1]
 end

@@ -16,9 +16,10 @@ local function take_in_turn(claim, waiting, digit)
     local parked_before, wanted, before = claim.parked, claim.allowed - #claim.ids, #claim.ids
     local looked_at = math.min(wanted + ahead, PARKED_PER_CALL - parked_before) -- each of them may be parked
     local due = due_in(waiting, claim.now, 0, looked_at)
+    local may_be_more = #due == looked_at
     local candidates = claim.is_isolating and without_suspects(claim, waiting, due, looked_at) or due
     local had_turn = take(claim, waiting, candidates, wanted)
-    if #claim.ids - before < had_turn and (#due == looked_at or had_turn == wanted) then
+    if #claim.ids - before < had_turn and (may_be_more or had_turn == wanted) then
       claim.is_full = true -- some could not be delivered: there may be more of this priority
     end
     if claim.parked == parked_before then

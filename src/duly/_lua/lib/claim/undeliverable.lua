@@ -25,6 +25,7 @@ local function may_be_delivered(claim, waiting, id, record)
   end
   if expiry_of(record) <= claim.now then
     drop_expired(keys, id, record, claim.now)
+    redis.call('ZREM', waiting, id) -- its record may have another priority
     return false
   end
   redis.call('ZREM', EXPIRES, id)
