@@ -64,15 +64,16 @@ def test_a_helper_that_only_parts_call_is_made_with_them() -> None:
 
 
 def test_a_part_that_is_made_alone_has_its_own_helpers_and_names() -> None:
-    alone = LANES._replace(alone="local function turn()\nend\n")
+    helpers = "local function turn()\nend\n"
+    alone = LANES._replace(alone=helpers)
     behind = lazy.with_calls("in_turn(claim)\nroom()\n", [LIMITS, alone])
     found = lazy.cut(lazy.written_parts([LIMITS, alone], "-- shared\n", behind) + behind)
 
-    assert found.alone.startswith(alone.alone)
+    assert found.alone.startswith(helpers)
     assert "in_turn" not in found.lazy
     assert "room" in found.lazy
     written = found.with_names("-- of all\n", lambda text: "-- its own\n" if text == found.alone else "")
-    assert f"if name == 'lanes' then\n-- its own\n{alone.alone}" in written
+    assert f"if name == 'lanes' then\n-- its own\n{helpers}" in written
     assert written.index("functions = { in_turn = in_turn }\nelse") < written.index("makers then\n-- of all\n-- shared")
 
 
