@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +13,7 @@ import redis
 import duly
 from duly._async import outbox
 from duly._async.begun_call import AsyncBegunCall
+from duly._async.link import AsyncLink
 from duly._async.wire import AsyncWire
 from duly._core import outages
 from tests.conftest import StartedServer
@@ -43,6 +45,13 @@ class Silent(Policy):
 
     def choose(self, command: Command) -> Action | None:
         return BlackHole(Stage.EXECUTED) if command.name in SCRIPT_COMMANDS else None
+
+
+class Cutting(Policy):
+    """Every script call cuts its connection."""
+
+    def choose(self, command: Command) -> Action | None:
+        return Cut(Stage.BEFORE) if command.name in SCRIPT_COMMANDS else None
 
 
 @asynccontextmanager
@@ -184,6 +193,76 @@ async def test_two_calls_of_a_script_that_the_server_has_lost_are_stored_in_orde
             client.script_flush()
         await asyncio.gather(*[queue.send(number) for number in range(100)])
         assert await bodies(queue) == list(range(100))
+
+
+async def test_fewer_than_fifty_wait_for_the_reply_to_the_call_before_them(valkey: Server, queue_name: str) -> None:
+    async with given_joint(valkey.url, queue_name) as queue:
+        sending = [asyncio.create_task(queue.send(number)) for number in range(99)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        calls = queue._outbox._calls
+        assert (calls._calls, len(calls._collected)) == (1, 49)
+        await asyncio.gather(*sending)
+        assert await bodies(queue) == list(range(99))
+
+
+async def test_a_call_of_another_script_waits_for_the_reply_to_the_call_before_it(
+    valkey: Server, queue_name: str
+) -> None:
+    """The server may know only the second script, and would carry it out first."""
+    async with given_joint(valkey.url, queue_name) as queue:
+        with redis.Redis(port=valkey.port) as client:
+            client.script_flush()
+        await asyncio.gather(*[queue.send("checked", ttl=100) for _ in range(3)])
+        await queue.purge()
+        plain = [queue.send(number) for number in range(50)]
+        await asyncio.gather(*plain, *[queue.send(number, ttl=100) for number in range(50, 100)])
+        assert [each.body for each in await queue.receive(1000, wait=0)] == list(range(100))
+
+
+async def test_the_second_of_two_calls_does_not_begin_its_patience_after_the_first_one(
+    valkey: Server, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed, given_up = list[float](), list[float]()
+    repeat = AsyncLink.repeat
+
+    async def note(link: AsyncLink, begun: AsyncBegunCall[Any], failing_since: float) -> Any:
+        failed.append(failing_since)
+        try:
+            return await repeat(link, begun, failing_since)
+        finally:
+            given_up.append(time.monotonic())
+
+    monkeypatch.setattr(AsyncLink, "repeat", note)
+    with Proxy(valkey.port) as proxy:
+        async with given_joint(proxy.url, queue_name) as queue:
+            queue._app._link.patience = 0.5
+            proxy.policy = Cutting()
+            sends = [queue.send(number) for number in range(100)]
+            found = await asyncio.gather(*sends, return_exceptions=True)
+            proxy.policy = Policy()
+    assert {type(each) for each in found} == {duly.Unavailable}
+    assert len(failed) == 2
+    assert failed[1] < given_up[0]
+
+
+def test_a_late_reply_in_another_event_loop_does_not_stop_later_sends(valkey: Server, queue_name: str) -> None:
+    with Proxy(valkey.port) as proxy:
+        app = duly.AsyncDuly(proxy.url)
+        queue = app.queue(queue_name)
+        first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+        first.run_until_complete(queue.send("first"))
+        proxy.policy = FaultAt(1, Delay(0.3, Stage.EXECUTED))
+        with pytest.raises(TimeoutError):
+            first.run_until_complete(asyncio.wait_for(queue.send("late"), 0.05))
+        second.run_until_complete(queue.send("second"))
+        first.run_until_complete(asyncio.sleep(0.5))  # the reply arrives
+        second.run_until_complete(asyncio.wait_for(queue.send("third"), 30))
+        assert second.run_until_complete(bodies(queue)) == ["first", "late", "second", "third"]
+        second.run_until_complete(app.aclose())
+    first.run_until_complete(asyncio.sleep(0.1))  # it notices that the proxy has closed its connection
+    first.close()
+    second.close()
 
 
 async def test_two_calls_that_the_server_refuses_raise_in_each_send(valkey: Server, queue_name: str) -> None:

@@ -147,9 +147,9 @@ class AsyncLink:
         refusal.__cause__ = error
         return refusal
 
-    async def repeat(self, begun: AsyncBegunCall[T]) -> T:
+    async def repeat(self, begun: AsyncBegunCall[T], failing_since: float) -> T:
         """Send a call again that was begun, and that has failed. It counts as the first try."""
-        return begun.call.decode(await self._carry(begun.call, stream=begun.stream, tries=1))
+        return begun.call.decode(await self._carry(begun.call, stream=begun.stream, failing_since=failing_since))
 
     # --- end
     # --- sync only
@@ -356,7 +356,7 @@ class AsyncLink:
         gives_up: bool = True,
         limit: float | None = None,
         stream: CallStream | None = None,
-        tries: int = 0,
+        failing_since: float = 0.0,
     ) -> Any:
         return await self._with_retry(
             call.keys,
@@ -365,7 +365,7 @@ class AsyncLink:
             gives_up=gives_up,
             limit=limit,
             stream=stream,
-            tries=tries,
+            failing_since=failing_since,
         )
 
     async def _with_retry(
@@ -378,15 +378,15 @@ class AsyncLink:
         limit: float | None = None,
         only: AsyncPool | None = None,
         stream: CallStream | None = None,
-        tries: int = 0,
+        failing_since: float = 0.0,
     ) -> T:
         """Ask until there is a reply, or `limit` or `patience` seconds are over, with the same sequence number.
 
-        Each try goes to the node that serves the keys then, or to `only`. `tries` have just failed.
+        Each try goes to the node that serves the keys then, or to `only`. `failing_since`: when a first try failed.
         """
         self.connections.rebind_loop()
         numbered = _Numbered(self.connections, stream)
-        failing_since, redirects = time.monotonic() if tries else 0.0, 0
+        tries, redirects = int(failing_since > 0), 0
         route: AsyncRoute | None = None
         only = only or self.connections.only_pool
         try:
@@ -509,7 +509,7 @@ class AsyncLink:
 
 
 class _Numbered:
-    """The stream of one call. It is taken with the first permit, so that there are as few streams as permits."""
+    """The stream of one call. It is taken with the first permit, so that calls that wait for one have none."""
 
     def __init__(self, connections: AsyncConnections, stream: CallStream | None = None) -> None:
         """Take `stream`: that of a call which was sent before, and is repeated."""

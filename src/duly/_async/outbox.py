@@ -8,7 +8,9 @@ The sync counterpart of this file is written by hand.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from duly._async.begun_call import AsyncBegunCall
@@ -50,8 +52,8 @@ class _JointCalls(Generic[T, R, A]):
         self._call_of = call_of
         self._answers_of = answers_of
         self._cut_off = cut_off
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._collected: list[tuple[T, asyncio.Future[A]]] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._busy: asyncio.Future[None] | None = None
         """Ends with the last call, so that a close waits for all of them. None: no call is in progress."""
         self._is_joint = False
@@ -63,12 +65,15 @@ class _JointCalls(Generic[T, R, A]):
         self._repeat: asyncio.Future[R] | None = None
         """The last call that was repeated in a task."""
 
+    def in_running_loop(self) -> "_JointCalls[T, R, A]":
+        """Return new calls for another event loop. Replies that arrive in the old one do not reach them."""
+        calls = _JointCalls(self._link, self._bounded, self._call_of, self._answers_of, self._cut_off)
+        calls.loop = asyncio.get_running_loop()
+        return calls
+
     def add(self, item: T) -> asyncio.Future[A]:
         """Carry out a call with this item and others that were collected. The future ends with its answer."""
         loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._loop, self._collected, self._busy = loop, [], None
-            self._calls, self._last, self._repeat = 0, None, None
         answer: asyncio.Future[A] = loop.create_future()
         self._collected.append((item, answer))
         if self._busy is None:
@@ -90,26 +95,33 @@ class _JointCalls(Generic[T, R, A]):
             return
         collected = self._collected[:MAX_BATCH]
         batch = self._bounded([item for item, _ in collected])[0]
+        begun: AsyncBegunCall[R] | Awaitable[R] | Exception
+        try:
+            call = self._call_of(batch)
+            if self._last is not None and self._last.call.script is not call.script:
+                return  # a server that knows only the second script would carry out the second call first
+            at_once = self._link.begin(call) if self._last is None else self._last.follow(call)
+            begun = at_once or self._link.run_now(call)
+        except Exception as error:  # noqa: BLE001 - raised in each waiting call
+            begun = error
         answers = [answer for _, answer in collected[: len(batch)]]
         del self._collected[: len(batch)]
         self._is_joint = len(batch) > 1
         self._calls += 1
-        try:
-            call = self._call_of(batch)
-            begun = self._last = self._link.begin(call) if self._last is None else self._last.follow(call)
-        except Exception as error:  # noqa: BLE001 - raised in each waiting call
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self._end, answers, error)  # in another turn, since many calls in a row may fail
-            return
-        if begun is None:
-            self._run(self._link.run_now(call), answers)
+        if isinstance(begun, Exception):
+            # In another turn, since many calls in a row may fail.
+            asyncio.get_running_loop().call_soon(self._end, answers, begun)
+        elif isinstance(begun, AsyncBegunCall):
+            self._last = begun
+            begun.reading.add_done_callback(partial(self._read, begun, answers))
         else:
-            begun.reading.add_done_callback(lambda _: self._read(begun, answers))
+            self._run(begun, answers)
 
     def _may_follow(self) -> bool:
-        return self._calls == 1 and self._last is not None and self._last.may_be_followed
+        is_worth_it = len(self._collected) >= _MANY
+        return is_worth_it and self._calls == 1 and self._last is not None and self._last.may_be_followed
 
-    def _read(self, begun: AsyncBegunCall[R], answers: list[asyncio.Future[A]]) -> None:
+    def _read(self, begun: AsyncBegunCall[R], answers: list[asyncio.Future[A]], _: object) -> None:
         """Pass on the answers of a call that was begun at once. Repeat it if the server did not refuse it."""
         if self._last is begun:
             self._last = None
@@ -128,9 +140,10 @@ class _JointCalls(Generic[T, R, A]):
 
     async def _repeated(self, begun: AsyncBegunCall[R], before: asyncio.Future[R] | None) -> R:
         """Send a call again, after the one before it: both fail if their connection is cut."""
+        failing_since = time.monotonic()  # so that it does not retry for longer than the one before it
         if before is not None:
             await asyncio.wait({before})
-        return await self._link.repeat(begun)
+        return await self._link.repeat(begun, failing_since)
 
     def _run(self, work: Awaitable[R], answers: list[asyncio.Future[A]]) -> asyncio.Future[R]:
         """Carry out a call in a task, with retries."""
@@ -180,6 +193,8 @@ class AsyncOutbox:
 
         The caller awaits the future itself: a coroutine in between would cost each send a step in and a step out.
         """
+        if self._calls.loop is not asyncio.get_running_loop():
+            self._calls = self._calls.in_running_loop()
         return self._calls.add(message)
 
     def _call_of(self, batch: list[Outgoing]) -> Call[SendOutcome]:
@@ -199,6 +214,8 @@ class AsyncPublishes:
 
     def publish(self, entry: Publication) -> asyncio.Future[str]:
         """Add an entry to the stream. The future ends with its id."""
+        if self._calls.loop is not asyncio.get_running_loop():
+            self._calls = self._calls.in_running_loop()
         return self._calls.add(entry)
 
     def _call_of(self, batch: list[Publication]) -> Call[list[str]]:

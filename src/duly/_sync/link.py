@@ -301,7 +301,7 @@ class Link:
         gives_up: bool = True,
         limit: float | None = None,
         stream: CallStream | None = None,
-        tries: int = 0,
+        failing_since: float = 0.0,
     ) -> Any:
         return self._with_retry(
             call.keys,
@@ -310,7 +310,7 @@ class Link:
             gives_up=gives_up,
             limit=limit,
             stream=stream,
-            tries=tries,
+            failing_since=failing_since,
         )
 
     def _with_retry(
@@ -323,15 +323,15 @@ class Link:
         limit: float | None = None,
         only: Pool | None = None,
         stream: CallStream | None = None,
-        tries: int = 0,
+        failing_since: float = 0.0,
     ) -> T:
         """Ask until there is a reply, or `limit` or `patience` seconds are over, with the same sequence number.
 
-        Each try goes to the node that serves the keys then, or to `only`. `tries` have just failed.
+        Each try goes to the node that serves the keys then, or to `only`. `failing_since`: when a first try failed.
         """
         self.connections.rebind_loop()
         numbered = _Numbered(self.connections, stream)
-        failing_since, redirects = time.monotonic() if tries else 0.0, 0
+        tries, redirects = int(failing_since > 0), 0
         route: Route | None = None
         only = only or self.connections.only_pool
         try:
@@ -435,7 +435,7 @@ class Link:
 
 
 class _Numbered:
-    """The stream of one call. It is taken with the first permit, so that there are as few streams as permits."""
+    """The stream of one call. It is taken with the first permit, so that calls that wait for one have none."""
 
     def __init__(self, connections: Connections, stream: CallStream | None = None) -> None:
         """Take `stream`: that of a call which was sent before, and is repeated."""
