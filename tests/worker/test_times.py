@@ -1,5 +1,6 @@
 """Lateness and handling times: workers collect them, and the history of the queue shows them."""
 
+import asyncio
 import time
 
 import pytest
@@ -29,6 +30,24 @@ async def test_a_running_worker_reports_its_times(bench: Bench) -> None:
     stats = await bench.queue.stats(history="1h")
     assert stats.handling_times.total >= 0.09
     assert sum(point.lateness.count for point in stats.history) == 3
+
+
+@pytest.mark.usefixtures("frequent_reports")
+async def test_times_do_not_wait_for_a_handler_that_pauses(bench: Bench) -> None:
+    if not bench.is_async:
+        pytest.skip("threads report each handler when it ends")
+    end = asyncio.Event()
+    bench.define(lambda body, d: end.wait() if body == "slow" else None)
+    await bench.queue.send_many([*["quick"] * 5, "slow"])
+
+    async with bench.worker():
+        await eventually(lambda: _has_handled(bench, 5))
+        end.set()
+        await eventually(lambda: _has_handled(bench, 6))
+
+
+async def _has_handled(bench: Bench, count: int) -> bool:
+    return (await bench.queue.stats()).handling_times.count == count
 
 
 async def _has_times(bench: Bench, count: int) -> bool:

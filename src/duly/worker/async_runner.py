@@ -47,6 +47,8 @@ class AsyncRunner:
         self._waiting: deque[Item] = deque()
         self._slots: list[Slot] = []
         self._idle: list[asyncio.Future[None]] = []
+        self._seconds: list[float] = []
+        """That handlers took, of all slots. They are counted together, before the event loop goes on."""
         self._is_closed = False
 
     def add(self, items: Iterable[Item]) -> None:
@@ -101,6 +103,16 @@ class AsyncRunner:
             elif len(self._slots) < self._size:
                 self._open_slot()
 
+    def _note_pause(self) -> None:
+        """Let other slots run while a handler waits."""
+        self._wake()
+        if self._seconds:
+            self._add_times()
+
+    def _add_times(self) -> None:
+        self._invoker.runtime.times.add_handling(self._seconds)
+        self._seconds.clear()
+
     def _open_slot(self) -> None:
         slot = Slot()
         slot.task = asyncio.get_running_loop().create_task(self._serve(slot), context=self._invoker.context.copy())
@@ -108,22 +120,21 @@ class AsyncRunner:
 
     async def _serve(self, slot: Slot) -> None:
         runtime = self._invoker.runtime
-        waiting, lease_validity, times = self._waiting, runtime.lease_validity, runtime.times
-        seconds: list[float]  # that the handlers of a slice took
+        waiting, lease_validity, seconds = self._waiting, runtime.lease_validity, self._seconds
         while True:
             now = time.monotonic()
-            slice_ends, seconds = now + _SLICE, []
+            slice_ends = now + _SLICE
             while waiting:
                 slot.item, started = waiting.popleft(), now
                 await self._handle(slot, slot.item, is_valid=now < lease_validity.until)
                 now = time.monotonic()
                 seconds.append(now - started)
                 if now > slice_ends:
-                    times.add_handling(seconds)
+                    self._add_times()
                     await self._pause()
                     now = time.monotonic()
-                    slice_ends, seconds = now + _SLICE, []
-            times.add_handling(seconds)
+                    slice_ends = now + _SLICE
+            self._add_times()
             await self._rest(slot)
 
     async def _rest(self, slot: Slot) -> None:
@@ -171,7 +182,7 @@ class AsyncRunner:
                 if invoker.is_observed:
                     context.run(invoker.on_started, item)
                 coroutine = call.function(*call.args, **call.kwargs)
-                conclusion = invoker.conclusion_of(item, await run_in_context(coroutine, context, self._wake))
+                conclusion = invoker.conclusion_of(item, await run_in_context(coroutine, context, self._note_pause))
         except BaseException as error:  # a handler may raise anything
             slot.awaits_renewal = False
             if self._is_closed:

@@ -1,6 +1,7 @@
 """Lateness and handling times of one queue, collected until the next report to the history on the server."""
 
-from bisect import bisect_right
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final
 
 from duly._core import codec
@@ -20,17 +21,10 @@ class _Collected:
         self.counts = [0] * (len(_BOUNDS_US) + 1)
         self.total = 0
 
-    def add(self, times: list[float]) -> None:
-        """Count times, and sort them: then one search per bucket finds all that are in it."""
-        times.sort()
-        counted = 0
-        for bucket, bound in enumerate(_BOUNDS_US):
-            if counted == len(times):
-                break
-            upto = bisect_right(times, bound, counted)
-            self.counts[bucket] += upto - counted
-            counted = upto
-        self.counts[-1] += len(times) - counted
+    def add(self, times: Sequence[float]) -> None:
+        counts = self.counts
+        for us in times:
+            counts[bisect_left(_BOUNDS_US, us)] += 1
         self.total += round(sum(times))
 
     def written(self) -> str:
@@ -63,7 +57,7 @@ class Times:
         self._lateness.add(lateness)
         self.has_any = self.has_any or bool(lateness)
 
-    def add_handling(self, seconds: list[float]) -> None:
+    def add_handling(self, seconds: Sequence[float]) -> None:
         """Note the times that handlers took."""
         self._handling.add([each * 1_000_000 for each in seconds])
         self.has_any = self.has_any or bool(seconds)
