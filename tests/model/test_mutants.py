@@ -242,12 +242,22 @@ MUTANTS = [
         "new_owner = nil",
         id="a lane does not know of a parked message",
     ),
-    pytest.param("claim", "9 - priority, due)", "priority, due)", id="the lowest of a lane comes first"),
-    pytest.param("finish", "#held.owners > 0 and hand_on(keys, held.owners, now)", "false", id="finish keeps the lane"),
+    pytest.param(
+        "claim",
+        "parked_member(key, found[i], id)",
+        "member_of(key, 9 - byte(found[i], PRIORITY_AT), (struct.unpack('<d', found[i], DUE_AT)), id)",
+        id="the lowest of a lane comes first",
+    ),
     pytest.param(
         "finish",
-        "hand_on(keys, held.owners, now) then\n    leave_wake_token(keys.wake)",
-        "hand_on(keys, held.owners, now) then",
+        "#held.owners > 0 and hand_on(keys, held.lanes, held.owners, now)",
+        "false",
+        id="finish keeps the lane",
+    ),
+    pytest.param(
+        "finish",
+        "hand_on(keys, held.lanes, held.owners, now) then\n    leave_wake_token(keys.wake)",
+        "hand_on(keys, held.lanes, held.owners, now) then",
         id="no consumer is woken when finish passes a lane on",
     ),
     pytest.param(
@@ -262,10 +272,10 @@ MUTANTS = [
         "NONE_PARKED .. id",
         id="a message that gets a lane forgets those behind",
     ),
-    pytest.param("recycle", "hand_on(keys, { held.lease.key, held.id }, clock)", "", id="recycle keeps the lane"),
+    pytest.param("recycle", "hand_on(keys, { held.lease.key }, { held.id }, clock)", "", id="recycle keeps the lane"),
     pytest.param(
         "reject",
-        "return key and not is_waited_for and hand_on(keys, { key, id }, now) or false",
+        "return key and not is_waited_for and hand_on(keys, { key }, { id }, now) or false",
         "return false",
         id="reject keeps the lane",
     ),
@@ -290,7 +300,7 @@ MUTANTS = [
     ),
     pytest.param(
         "reschedule",
-        "hand_on(keys, { key, id }, now)",
+        "hand_on(keys, { key }, { id }, now)",
         "",
         id="a rescheduled message keeps a lane that it has not begun",
     ),
