@@ -49,6 +49,12 @@ def test_flower_shows_workers_and_tasks(program: Program, tmp_path: Path) -> Non
                 "Flower knows the task",
                 log.read_text,
             )
+            # Flower asks the worker for its queues, and does not wait long for the answer.
+            wait_until(
+                lambda: "active_queues" in asked("workers?refresh=1").get("w0@test", {}),
+                "Flower knows the queues of the worker",
+                log.read_text,
+            )
             assert [queue["name"] for queue in asked("workers")["w0@test"]["active_queues"]] == ["celery"]
         finally:
             flower.kill()

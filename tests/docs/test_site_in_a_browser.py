@@ -135,6 +135,7 @@ def test_the_search_finds_chinese_words(served: str, browser: Browser, words: st
 def found_first(page: Page, words: str, placeholder: str = "Search") -> str:
     page.get_by_placeholder(placeholder).click()
     page.get_by_placeholder(placeholder).fill(words)
+    page.get_by_placeholder(placeholder).press("End")  # the page reads the words when a key is released
     results = page.locator(".md-search-result__link")
     expect(results.first).to_be_visible(timeout=PATIENCE)
     address = results.first.get_attribute("href") or ""
