@@ -9,7 +9,7 @@ from benchmarks.rig import Result, Rig, percentile
 
 ROUNDS, PEER_ROUNDS = 3, 2
 MESSAGES = 500
-"""In each round, so that p99 is not one of the two slowest alone."""
+"""Per round. With 200, the second slowest message alone decides p99."""
 GAP = 0.01
 LOAD_SECONDS = 1.5
 TRIAL = 1_000

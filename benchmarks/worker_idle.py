@@ -59,7 +59,7 @@ def _with(rig: Rig, queues: int) -> list[Result]:
 
 
 def _calls(rig: Rig) -> Mapping[str, int]:
-    """Count commands by name, except refused ones: the first call of a script is refused, and sent with its text."""
+    """Count commands by name, except failed ones: the first call of a script fails, and is then sent with its text."""
     names = {
         name.removeprefix("cmdstat_"): figures["calls"] - figures["failed_calls"]
         for name, figures in rig.raw.info("commandstats").items()

@@ -353,7 +353,7 @@ def test_only_the_clock_asks_for_the_time_and_only_once_in_a_script() -> None:
     assert [form for form, script in SCRIPTS.items() if script.text.count("redis.call('TIME')") > 1] == []
 
 
-@pytest.mark.parametrize("mark", ["@include", "@lazy", "@only"])
+@pytest.mark.parametrize("mark", ["@include", "@lazy", "@alone", "@only"])
 def test_no_mark_of_the_loader_is_left_in_the_text_that_is_sent(mark: str) -> None:
     assert [form for form, script in SCRIPTS.items() if mark in script.text] == []
 

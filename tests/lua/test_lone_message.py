@@ -92,7 +92,7 @@ def test_a_plain_message_takes_the_shortcut(
 
 
 @pytest.mark.parametrize("prepare", OTHERS.values(), ids=list(OTHERS))
-def test_any_other_message_does_not(
+def test_any_other_queue_does_not_take_the_shortcut(
     still_server: tuple[Server, ServerClock], clock: ServerClock, queue_name: str, prepare: Prepare
 ) -> None:
     server, _ = still_server
@@ -101,7 +101,7 @@ def test_any_other_message_does_not(
 
 
 @pytest.mark.parametrize("limits", [{"rate": "100/s"}, {"max_in_flight": 5}], ids=str)
-def test_a_queue_with_a_limit_does_not(
+def test_a_queue_with_a_limit_does_not_take_the_shortcut(
     still_server: tuple[Server, ServerClock], clock: ServerClock, queue_name: str, limits: dict[str, Any]
 ) -> None:
     server, _ = still_server

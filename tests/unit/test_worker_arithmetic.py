@@ -607,7 +607,7 @@ def test_the_callback_of_a_pause_does_not_run_in_the_context() -> None:
     assert seen == ["outside"]
 
 
-async def test_several_drivers_can_be_awaited_at_once() -> None:
+async def test_several_coroutines_can_run_in_their_contexts_at_once() -> None:
     async def handler(number: int) -> int:
         VALUE.set(str(number))
         await asyncio.sleep(0.001)

@@ -595,9 +595,8 @@ def history_of_an_outage(pair: Pair, a: Peer, b: Peer, name: str) -> None:
     assert ages == sorted(ages)
     assert 180 < ages[-1] < 300
     depths = [peer.run("[point.depth for point in box.stats(history='1h').history]") for peer in (a, b)]
-    grown = [
-        list(dict.fromkeys(depth for depth in each if depth)) for each in depths
-    ]  # a minute without a send repeats
+    # A minute without a send repeats the depth before it.
+    grown = [list(dict.fromkeys(depth for depth in each if depth)) for each in depths]
     assert grown == [[1, 2, 3, 4]] * 2
     pair.agree()
 

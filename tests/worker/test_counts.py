@@ -112,10 +112,7 @@ def test_a_key_adds_no_trip(counter: Counter, queue: duly.Queue) -> None:
 
 
 def test_a_hundred_concurrent_sends_share_two_calls(counter: Counter) -> None:
-    """The first send after a lone one is written at once, and the other 99 share the next call.
-
-    If the sends before were concurrent, the two calls overlap: the second one is written before the first has a reply.
-    """
+    """The first send after a lone one is written at once, and the other 99 share the next call."""
 
     async def cost() -> list[Cost]:
         async with duly.AsyncDuly(counter.url) as app:

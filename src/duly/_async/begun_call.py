@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class AsyncBegunCall(Generic[T]):
-    """A call that has found a permit and a connection. It gives both back."""
+    """A call on a connection with a permit. The last call on the connection gives both back."""
 
     __slots__ = ("_asked", "_confirmed", "_connections", "_is_followed", "_wire", "call", "pool", "reading", "stream")
 

@@ -1,4 +1,4 @@
-"""Concurrent sends to one queue, or publishes to one topic, become one script call.
+"""Concurrent sends to one queue, or publishes to one topic, share script calls.
 
 While a call is in progress, further ones are collected; its reply starts the next call with all of them. A single one
 is written at once, in the turn of its caller. A call of many does not wait for the reply to the one before it, so that
@@ -32,11 +32,12 @@ R = TypeVar("R")
 A = TypeVar("A")
 
 _MANY: Final = 50
-"""Items whose call is written behind another one. Each call has a fixed cost, which fewer items would hardly share."""
+"""This many items do not wait for the end of the turn, or for the reply to the call before them. Fewer would hardly repay
+the fixed cost of a call."""
 
 
 class _JointCalls(Generic[T, R, A]):
-    """Collects items, and carries out one call with all that have been collected, or two on the same connection."""
+    """Collects items, and sends them in at most two calls at a time, on one connection."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class _JointCalls(Generic[T, R, A]):
         """The last call that was repeated in a task."""
 
     def in_running_loop(self) -> "_JointCalls[T, R, A]":
-        """Return new calls for another event loop. Replies that arrive in the old one do not reach them."""
+        """Return new calls for another event loop. A reply in the old loop does not affect them."""
         calls = _JointCalls(self._link, self._bounded, self._call_of, self._answers_of, self._cut_off)
         calls.loop = asyncio.get_running_loop()
         return calls
@@ -89,7 +90,8 @@ class _JointCalls(Generic[T, R, A]):
     def _start(self) -> None:
         """Begin the next call: in this turn of the event loop if a connection is free.
 
-        A second call is written behind the first one, or waits for its end, so that the order of the items is kept.
+        A second call is written behind the first one, or waits for its end. So the order of the items is kept, with the
+        exceptions that decision 28 names.
         """
         if not self._collected or (self._calls and not self._may_follow()):
             return

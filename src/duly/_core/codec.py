@@ -35,7 +35,7 @@ CONTENT_FIELDS: Final = 2
 """The fields of an entry that another program added to a stream: lengths and bytes of names and values, in turn."""
 
 STAMPS: Final = struct.Struct("<dd")
-"""When a message was sent and when it is due, at the beginning of its record. They are whole numbers."""
+"""When a message was sent and when it is due, as doubles, at the beginning of its record."""
 _HEAD: Final = struct.Struct("<BBB")
 _STAMPED_HEAD: Final = struct.Struct("<ddBBB")
 _FLAGS_AT: Final = _STAMPED_HEAD.size - 2

@@ -54,7 +54,7 @@ def batches(
 ) -> list[list[Outgoing]]:
     """Cut messages into calls of bounded number and size."""
     sizes = [codec.stored_size(message.part) for message in messages]
-    if 0 < len(sizes) <= most and sum(sizes) <= most_bytes:  # so it is for nearly all concurrent sends
+    if 0 < len(sizes) <= most and sum(sizes) <= most_bytes:  # true for nearly all concurrent sends
         return [list(messages)]
     found: list[list[Outgoing]] = []
     size = 0

@@ -11,8 +11,8 @@ A part that many calls need is named with `-- @alone`. It has its own copies of 
 its first call does not create those of all other parts.
 
 In place of these lines the loader writes one function, `lazy_part`. It contains the files that the parts include, and
-one function per part. `room(claim)` becomes `lazy_part('limits').room(claim)`. The first call of `lazy_part` creates
-the functions of the included files, and the first call for a part creates those of the part. docs/decisions/0023 has
+one function per part. `room(claim)` becomes `lazy_part('limits').room(claim)`. The first call for a part creates its
+functions, and, for a part under `-- @lazy`, first those of the included files. docs/decisions/0023 has
 figures.
 """
 
@@ -33,7 +33,7 @@ _BLOCK: Final = re.compile(rf"^{_FIRST_LINE}.*?^{_LAST_LINES}", re.MULTILINE | r
 
 
 class BadPart(Exception):
-    """Two parts of a script have a function of the same name."""
+    """Two parts of a script have a function of the same name, or are both alone."""
 
 
 class Part(NamedTuple):
@@ -66,6 +66,8 @@ def with_calls(text: str, parts: Iterable[Part]) -> str:
 
 def written_parts(parts: list[Part], shared: str, users: str) -> str:
     """Write `lazy_part`. `shared` has the files that the parts include, `users` is the text that calls the parts."""
+    if sum(part.alone is not None for part in parts) > 1:
+        raise BadPart("only one part of a script can be alone")
     texts = {part.name: with_calls(part.text, [other for other in parts if other != part]) for part in parts}
     makers, alone = "", ""
     for part in parts:

@@ -48,7 +48,7 @@ class AsyncRunner:
         self._slots: list[Slot] = []
         self._idle: list[asyncio.Future[None]] = []
         self._seconds: list[float] = []
-        """That handlers took, of all slots. They are counted together, before the event loop goes on."""
+        """Seconds that handlers took, in all slots. They are counted before the event loop goes on."""
         self._is_closed = False
 
     def add(self, items: Iterable[Item]) -> None:

@@ -31,6 +31,7 @@ local function held_batch(leases)
       local head = sub(text, 1, LEASE_KEY_AT - 1)
       if head ~= last_head then
         last_head = head
+        -- Without a key, these two bytes are the beginning of the consumer's name, and are not used.
         fence, bytes, flags, _, key_size = unpack_lease(KEYED_LEASE_FORMAT, text)
       end
     end
