@@ -32,8 +32,10 @@ R = TypeVar("R")
 A = TypeVar("A")
 
 _MANY: Final = 50
-"""This many items do not wait for the end of the turn, or for the reply to the call before them. Fewer would hardly repay
-the fixed cost of a call."""
+"""This many items do not wait for the end of the turn, or for the reply to the call before them.
+
+Fewer would hardly repay the fixed cost of a call.
+"""
 
 
 class _JointCalls(Generic[T, R, A]):
