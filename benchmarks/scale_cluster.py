@@ -49,12 +49,12 @@ def measure(rig: Rig) -> list[Result]:
         for side in sides:  # load the scripts
             side()
         parts.clear()
-        alone_cost, of_one, slot_order, mixed_order = alternately(5, *sides)
+        server, of_one, slot_order, mixed_order = alternately(5, *sides)
     busiest = [max(each) / sum(each) * PRIMARIES for each in parts if len(each) == PRIMARIES]
     return [
-        _ratio("server CPU of a message on three primaries / on one server", slot_order, alone_cost, 1.05),
+        _ratio("server CPU of a message on three primaries / on one server", slot_order, server, 1.05),
         _ratio("server CPU of a message on three primaries / on a cluster of one", slot_order, of_one, None),
-        _ratio("server CPU of a message on three primaries, in mixed order / on one server", mixed_order, alone_cost, None),
+        _ratio("server CPU of a message on three primaries, in mixed order / on one server", mixed_order, server, None),
         Result(
             "three primaries: CPU of the busiest, of an equal part", median(busiest), "x", 1.1, higher_is_better=False,
             samples=busiest, beside={"queues": float(len(mixed))},
