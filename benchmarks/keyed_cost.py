@@ -18,7 +18,7 @@ def measure(rig: Rig) -> list[Result]:
     in_turn = [duly.Send(BODY, key=f"user-{number % KEYS}") for number in range(MESSAGES)]
     at_random = [duly.Send(BODY, key=f"user-{dice.randrange(KEYS)}") for _ in range(MESSAGES)]
     sides = [_life(rig, "plain", [BODY] * MESSAGES), _life(rig, "in-turn", in_turn), _life(rig, "random", at_random)]
-    plain, turn, scattered = alternately(7, *sides)
+    plain, turn, scattered = alternately(15, *sides)
     beside = {"plain us": round(median(plain), 2)}
     return [_ratio("keys in turn", turn, plain, beside), _ratio("keys at random", scattered, plain, beside)]
 
